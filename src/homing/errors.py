@@ -1,0 +1,43 @@
+"""Errors that a user can act on: one message, which names the fix."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class HomingError(Exception):
+    """Base of all errors raised on purpose; the command line prints it without a traceback."""
+
+
+class ConfigError(HomingError, ValueError):
+    """A setting that cannot work, found before anything is compiled."""
+
+
+class UnknownNameError(HomingError, KeyError):
+    """A name that is in no table."""
+
+    def __str__(self) -> str:  # KeyError would show the repr
+        return str(self.args[0])
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """The known names most like `name`, best first, and those that contain it."""
+    known = sorted(known)
+    lowered = name.lower().replace("-", "_")
+    close = difflib.get_close_matches(lowered, known, n=count, cutoff=0.5)
+    holding = [k for k in known if lowered and (lowered in k or k in lowered)]
+    return list(dict.fromkeys(close + holding))[:count]
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
+    """An error that answers a wrong name with the nearest right ones (or all, if they are few)."""
+    known = sorted(known)
+    offers = nearest(name, known)
+    if offers:
+        hint = f"did you mean {' or '.join(repr(o) for o in offers)}?"
+    elif len(known) <= 12:
+        hint = f"known: {', '.join(known)}"
+    else:
+        hint = f"{len(known)} are known, for instance {', '.join(known[:6])}"
+    return UnknownNameError(f"unknown {kind} {name!r}; {hint}")

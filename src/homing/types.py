@@ -1,0 +1,80 @@
+"""The pytrees that cross module borders.
+
+Axis letters: T time, N environments (lanes), B batch rows, U updates, S seeds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from flax import struct
+
+Array = jax.Array
+Key = jax.Array
+Metrics = dict[str, Array]
+
+
+class Obs(struct.PyTreeNode):
+    """What a policy sees; state and goal stay apart, a network joins them.
+
+    state: [..., state_dim]
+    goal:  [..., goal_dim]
+    """
+
+    state: Array
+    goal: Array
+
+
+class EnvState(struct.PyTreeNode):
+    """A batch of running environments.
+
+    `obs` is what the next action answers to. Where an episode has just ended it is already the first
+    observation of the new episode; `next_obs` and `achieved_goal` always tell where the last action led.
+
+    Shapes: every field has the lane axis [N, ...] first, except `cursor` and `key`, which a batch has once,
+    and `clock`, which all batches that step together share (see `homing.envs.base.seed_axes`).
+    """
+
+    physics: Any
+    obs: Obs
+    next_obs: Obs
+    achieved_goal: Array  # [N, goal_dim]
+    reward: Array  # [N] float32
+    terminated: Array  # [N] bool: the episode ended by its own rules (a fall)
+    truncated: Array  # [N] bool: the time limit ended it
+    metrics: Metrics  # each [N] float32
+    steps: Array  # [N] int32: steps taken in the running episode
+    pool: Any  # ready starts, see homing.envs.episode
+    cursor: Array  # [] int32: starts used since the pool was filled
+    key: Key
+    clock: Array  # [] int32: steps since reset, the same in every batch
+
+    @property
+    def ended(self) -> Array:
+        """[N] bool: the last step ended an episode, for either reason."""
+        return self.terminated | self.truncated
+
+
+class Segment(struct.PyTreeNode):
+    """A stretch of experience: from an unroll, into replay.
+
+    `next_state` is where the action led, also where the next row belongs to another episode.
+    """
+
+    obs: Obs  # [T, N, ...]
+    action: Array  # [T, N, action_dim]
+    reward: Array  # [T, N]
+    discount: Array  # [T, N]  0 where the episode terminated
+    last: Array  # [T, N]  bool: the next row is another episode
+
+
+class Batch(struct.PyTreeNode):
+    """Relabelled rows: from relabel, into an agent's update."""
+
+    obs: Obs  # [B, ...]
+    action: Array
+    next_obs: Obs
+    reward: Array
+    discount: Array
+    weight: Array  # [B]  0 where next_obs is not this episode's
