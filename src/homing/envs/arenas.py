@@ -1,0 +1,214 @@
+"""Where a robot lives: open floor, a maze from a text grid, or a room of fixed boxes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from textwrap import dedent
+from typing import Protocol
+
+import numpy as np
+
+from homing.envs.layouts import LAYOUTS
+from homing.errors import ConfigError, unknown
+from homing.physics import Model, WallWindow, block_for
+
+SYMBOLS = "#RGB."
+WALL_RGBA = (0.36, 0.45, 0.55, 1.0)
+# How far a robot may travel in one environment step before its wall boxes are moved again.
+TRAVEL = 0.3
+
+
+@dataclass(frozen=True)
+class Wall:
+    """An upright box: centre, half-sizes."""
+
+    centre: tuple[float, float, float]
+    half: tuple[float, float, float]
+
+
+class Arena(Protocol):
+    name: str
+
+    def build(self, model: Model, followed: tuple[str, ...]) -> None:
+        """Add to the model what stands in the way of the `followed` bodies."""
+        ...
+
+    def windows(self, followed: tuple[str, ...]) -> tuple[WallWindow, ...]:
+        """The boxes of `build` that follow bodies about."""
+        ...
+
+    def walls(self) -> tuple[Wall, ...]:
+        """All walls, for pictures."""
+        ...
+
+    def cells(self, letter: str) -> np.ndarray:
+        """Centres [K, 2] of the cells marked with a letter."""
+        ...
+
+    def extent(self) -> tuple[float, float, float, float]:
+        """x and y range that a picture should show: low x, high x, low y, high y."""
+        ...
+
+
+@dataclass(frozen=True)
+class Floor:
+    """Open ground; `half` is how much of it a picture shows."""
+
+    half: float = 12.0
+    name: str = "floor"
+
+    def build(self, model: Model, followed: tuple[str, ...]) -> None:
+        pass
+
+    def windows(self, followed: tuple[str, ...]) -> tuple[WallWindow, ...]:
+        return ()
+
+    def walls(self) -> tuple[Wall, ...]:
+        return ()
+
+    def cells(self, letter: str) -> np.ndarray:
+        raise ConfigError("open floor has no cells; use a Maze for goals or starts that are cells")
+
+    def extent(self) -> tuple[float, float, float, float]:
+        return -self.half, self.half, -self.half, self.half
+
+
+@dataclass(frozen=True)
+class Maze:
+    """A maze from a text grid, or from the name of one in `LAYOUTS`.
+
+    cell:  metres a side of a cell; walls are half as high
+    walls_as: "near" simulates only the walls round the robot, "all" every wall (same contacts, slower)
+    """
+
+    layout: str
+    cell: float = 4.0
+    walls_as: str = "near"
+
+    @property
+    def name(self) -> str:
+        return f"{self.layout} maze" if self.layout in LAYOUTS else "own maze"
+
+    @cached_property
+    def grid(self) -> np.ndarray:
+        """[rows, columns] of letters; refuses anything that is no maze."""
+        text = LAYOUTS.get(self.layout, self.layout)
+        rows = [line.strip() for line in dedent(text).strip().splitlines()]
+        if len(rows) == 1 and set(rows[0]) - set(SYMBOLS):
+            raise unknown("maze layout", self.layout, LAYOUTS)
+        if len({len(row) for row in rows}) != 1:
+            raise ConfigError(f"all rows of a maze must be equally long, not {[len(r) for r in rows]}")
+        strange = sorted(set("".join(rows)) - set(SYMBOLS))
+        if strange:
+            raise ConfigError(f"a maze is drawn with {' '.join(SYMBOLS)}, not with {' '.join(strange)}")
+        return np.array([list(row) for row in rows])
+
+    def __post_init__(self):
+        if self.cell <= 0:
+            raise ConfigError(f"a maze cell must have a positive size, not {self.cell}")
+        if self.walls_as not in ("near", "all"):
+            raise unknown("way to simulate walls", self.walls_as, ("near", "all"))
+        if "R" not in self.grid:
+            raise ConfigError("this maze has no start: mark at least one cell with R")
+
+    @property
+    def wall_cells(self) -> np.ndarray:
+        return self.grid == "#"
+
+    def cells(self, letter: str) -> np.ndarray:
+        found = np.argwhere(self.grid == letter)
+        if not len(found):
+            raise ConfigError(f"this maze has no cell marked {letter}")
+        return (found * self.cell).astype(np.float32)
+
+    def _box(self) -> tuple[float, float, float]:
+        return 0.5 * self.cell, 0.5 * self.cell, 0.25 * self.cell
+
+    def build(self, model: Model, followed: tuple[str, ...]) -> None:
+        half = self._box()
+        if self.walls_as == "all":
+            for k, (i, j) in enumerate(np.argwhere(self.wall_cells)):
+                pos = (i * self.cell, j * self.cell, half[2])
+                model.add_geom(None, f"wall_{k}", "box", half, pos, contype=1, conaffinity=1, rgba=WALL_RGBA)
+            return
+        for number, body in enumerate(followed):
+            # A contact bit of its own for each followed body, so that it meets its own boxes only.
+            bit = 1 << (8 + number)
+            model.mark_touching(body, bit)
+            count = block_for(model.reach(body, bit) + TRAVEL, self.cell) ** 2
+            for k in range(count):
+                model.add_geom(None, f"wall_{number}_{k}", "box", half, (0.0, 0.0, -100.0 - k), contype=bit)
+
+    def windows(self, followed: tuple[str, ...]) -> tuple[WallWindow, ...]:
+        if self.walls_as == "all":
+            return ()
+        return tuple(
+            WallWindow(f"wall_{number}_", body, self.wall_cells, self.cell, self._box()[2])
+            for number, body in enumerate(followed)
+        )
+
+    def walls(self) -> tuple[Wall, ...]:
+        """Runs of wall cells joined into long boxes."""
+        half = self._box()
+        boxes = []
+        for i, j0, j1 in _runs(self.wall_cells):
+            centre = (i * self.cell, 0.5 * (j0 + j1) * self.cell, half[2])
+            boxes.append(Wall(centre, (half[0], half[1] + 0.5 * (j1 - j0) * self.cell, half[2])))
+        return tuple(boxes)
+
+    def extent(self) -> tuple[float, float, float, float]:
+        rows, columns = self.grid.shape
+        return -0.5 * self.cell, (rows - 0.5) * self.cell, -0.5 * self.cell, (columns - 0.5) * self.cell
+
+
+def _runs(cells: np.ndarray):
+    """(row, first column, last column) of each run of true cells."""
+    for i, row in enumerate(cells):
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], row.astype(int), [0]])))
+        yield from ((i, start, end - 1) for start, end in zip(edges[::2], edges[1::2], strict=True))
+
+
+@dataclass(frozen=True)
+class Room:
+    """Fixed boxes on the floor."""
+
+    boxes: tuple[Wall, ...]
+    name: str = "room"
+
+    def build(self, model: Model, followed: tuple[str, ...]) -> None:
+        for k, wall in enumerate(self.boxes):
+            model.add_geom(None, f"wall_{k}", "box", wall.half, wall.centre, conaffinity=1, rgba=WALL_RGBA)
+
+    def windows(self, followed: tuple[str, ...]) -> tuple[WallWindow, ...]:
+        return ()
+
+    def walls(self) -> tuple[Wall, ...]:
+        return self.boxes
+
+    def cells(self, letter: str) -> np.ndarray:
+        raise ConfigError("a room has no cells; use a Maze for goals or starts that are cells")
+
+    def extent(self) -> tuple[float, float, float, float]:
+        low = np.min([np.subtract(w.centre, w.half) for w in self.boxes], axis=0)
+        high = np.max([np.add(w.centre, w.half) for w in self.boxes], axis=0)
+        return float(low[0]), float(high[0]), float(low[1]), float(high[1])
+
+
+def _box(x: float, y: float, half_x: float, half_y: float) -> Wall:
+    return Wall((x, y, 2.0), (half_x, half_y, 2.0))
+
+
+# The room of Ant Push: a T-shaped passage that a movable block plugs.
+PUSH_ROOM = Room(
+    boxes=(
+        _box(-4.0, 20.0, 8.0, 8.0),
+        _box(8.0, 24.0, 4.0, 4.0),
+        _box(20.0, 20.0, 8.0, 8.0),
+        _box(-8.0, 4.0, 4.0, 8.0),
+        _box(24.0, 8.0, 4.0, 4.0),
+        _box(20.0, -4.0, 8.0, 8.0),
+        _box(0.0, -8.0, 12.0, 4.0),
+    ),
+    name="push room",
+)

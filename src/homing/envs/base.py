@@ -1,0 +1,252 @@
+"""The environment: the only `reset` and `step` there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from homing.envs import episode
+from homing.envs.scene import EnvSpec, Scene
+from homing.envs.tasks.base import point_distances
+from homing.errors import ConfigError, unknown
+from homing.types import Array, EnvState, Key, Metrics, Obs
+
+REWARDS = ("sparse", "dense")
+
+
+@dataclass(frozen=True)
+class EnvInfo:
+    """Facts of an environment, for programs and for people."""
+
+    id: str
+    body: str
+    task: str
+    arena: str
+    physics: str
+    state_dim: int
+    goal_dim: int
+    action_dim: int
+    goal_indices: tuple[int, ...]
+    state_names: tuple[str, ...]
+    goal_names: tuple[str, ...]
+    threshold: float
+    dt: float
+    timestep: float
+    frames: int
+    episode_length: int
+    ends_early: bool
+    reward: str
+
+
+class GoalEnv:
+    """N copies of one environment, stepped together; an ended episode is followed by a new one at once.
+
+    Pure functions of their arguments: `reset` and `step` can be jitted, scanned and vmapped over seeds.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        spec: EnvSpec,
+        num_envs: int,
+        episode_length: int = 1000,
+        physics: str | None = None,
+        reward: str = "sparse",
+    ):
+        check_size("num_envs", num_envs)
+        check_size("episode_length", episode_length)
+        if reward not in REWARDS:
+            raise unknown("reward", reward, REWARDS)
+        self.id, self.num_envs, self.episode_length = id, int(num_envs), int(episode_length)
+        self.task, self.dense = spec.task, spec.body.dense
+        self.reward_kind = reward
+        self.scene = Scene(spec, physics)
+        self.interval = episode.interval_for(self.episode_length)
+        self._goal = self.scene.indices(spec.task.goal)
+        self._hand = self.scene.indices(spec.task.hand)
+        self._health = self._health_rule(spec)
+        self.spec = self._info(spec)
+        self._check_goal_size()
+
+    # -- the interface ----------------------------------------------------------------------------------
+
+    def reset(self, key: Key) -> EnvState:
+        """A new batch in which every lane starts an episode."""
+        k_first, k_pool, k_rest = jax.random.split(key, 3)
+        first = self._deal(k_first, self.num_envs)
+        obs = Obs(first.state, first.goal)
+        achieved = self.achieved(first.state)
+        zeros = jnp.zeros((self.num_envs,), jnp.float32)
+        never = jnp.zeros((self.num_envs,), bool)
+        return EnvState(
+            physics=first.physics,
+            obs=obs,
+            next_obs=obs,
+            achieved_goal=achieved,
+            reward=zeros,
+            terminated=never,
+            truncated=never,
+            metrics=self._metrics(achieved, first.goal),
+            steps=jnp.zeros((self.num_envs,), jnp.int32),
+            pool=self._deal(k_pool, episode.STARTS_PER_LANE * self.num_envs),
+            cursor=jnp.zeros((), jnp.int32),
+            key=k_rest,
+            clock=jnp.zeros((), jnp.int32),
+        )
+
+    def step(self, state: EnvState, action: Array) -> EnvState:
+        """Act in every lane: action [N, action_dim] in [-1, 1]."""
+        ctrl = self.scene.spec.body.control(self.scene.engine, jnp.clip(action, -1.0, 1.0))
+        physics = self.scene.engine.step(state.physics, ctrl)
+        reached = self.scene.observe(physics, ctrl)
+        goal = state.obs.goal
+        broken = ~jnp.all(jnp.isfinite(reached), axis=-1)
+        reached = episode.where_lanes(broken, state.obs.state, reached)
+        achieved = self.achieved(reached)
+        metrics = self._metrics(achieved, goal)
+
+        steps = state.steps + 1
+        terminated = broken | self._fallen(reached)
+        truncated = (steps >= self.episode_length) & ~terminated
+        ended = terminated | truncated
+        fresh, cursor = episode.choose(ended, state.pool, state.cursor)
+        after = Obs(reached, goal)
+        state = state.replace(
+            physics=episode.where_lanes(ended, fresh.physics, physics),
+            obs=episode.where_lanes(ended, Obs(fresh.state, fresh.goal), after),
+            next_obs=after,
+            achieved_goal=achieved,
+            reward=self._reward(state.obs, reached, ctrl, metrics),
+            terminated=terminated,
+            truncated=truncated,
+            metrics=metrics,
+            steps=jnp.where(ended, 0, steps),
+            cursor=cursor,
+            clock=state.clock + 1,
+        )
+        return self._keep_pool(state)
+
+    def achieved(self, state: Array) -> Array:
+        """[..., goal_dim]: the entries of a state [..., state_dim] that goals are about."""
+        return state[..., self._goal]
+
+    def distance(self, achieved_goal: Array, goal: Array) -> Array:
+        """[...]: how far a goal is; of several points the farthest counts."""
+        return jnp.max(point_distances(achieved_goal, goal, self.task.parts), axis=-1)
+
+    def reward(self, achieved_goal: Array, goal: Array) -> Array:
+        """[...]: the sparse reward, 1 within the threshold, for relabelled goals."""
+        return (self.distance(achieved_goal, goal) < self.task.within).astype(jnp.float32)
+
+    def seed_axes(self) -> EnvState:
+        """Axes for `jax.vmap` over seeds: all of a state is per seed, save the clock.
+
+        Vmapping a whole state works too, but then the pool is filled at every step: a branch whose condition
+        is batched runs always.
+        """
+        fields = EnvState.__dataclass_fields__
+        return EnvState(**{name: None if name == "clock" else 0 for name in fields})
+
+    # -- parts ------------------------------------------------------------------------------------------
+
+    def _deal(self, key: Key, count: int) -> episode.Start:
+        """`count` fresh starts with their goals."""
+        q, qd, goal = jax.vmap(self.scene.deal)(jax.random.split(key, count))
+        physics = self.scene.engine.init(q, qd)
+        still = jnp.zeros((count, self.scene.engine.layout.act_size), jnp.float32)
+        return episode.Start(physics, self.scene.observe(physics, still), goal)
+
+    def _keep_pool(self, state: EnvState) -> EnvState:
+        """Fill the pool of starts again when it is time."""
+
+        def fill(key: Key, pool: episode.Start, cursor: Array):
+            k_next, k_pool = jax.random.split(key)
+            return k_next, self._deal(k_pool, pool.goal.shape[0]), jnp.zeros_like(cursor)
+
+        key, pool, cursor = jax.lax.cond(
+            state.clock % self.interval == 0, fill, lambda *same: same, state.key, state.pool, state.cursor
+        )
+        return state.replace(key=key, pool=pool, cursor=cursor)
+
+    def _metrics(self, achieved: Array, goal: Array) -> Metrics:
+        """What is reported of every step, each [N]."""
+        points = point_distances(achieved, goal, self.task.parts)
+        distance = jnp.max(points, axis=-1)
+        limits = {"success": self.task.within, **self.task.margins}
+        metrics = {name: (distance < limit).astype(jnp.float32) for name, limit in limits.items()}
+        if self.task.parts > 1:
+            metrics["points_reached"] = jnp.sum((points < self.task.within).astype(jnp.float32), axis=-1)
+        return {"distance": distance, **metrics}
+
+    def _reward(self, before: Obs, reached: Array, ctrl: Array, metrics: Metrics) -> Array:
+        if self.reward_kind == "sparse":
+            return metrics["success"]
+        total = lambda state: jnp.sum(
+            point_distances(self.achieved(state), before.goal, self.task.parts), axis=-1
+        )
+        distance, weights = total(reached), self.dense
+        reward = weights.alive - weights.distance * distance
+        reward += weights.progress * (total(before.state) - distance) / self.scene.engine.dt
+        reward -= weights.control * jnp.sum(jnp.square(ctrl), axis=-1)
+        if weights.near and len(self._hand):
+            objects = self.achieved(reached).reshape(len(reached), self.task.parts, -1)
+            gap = jnp.linalg.norm(objects - reached[:, None, self._hand], axis=-1)
+            reward -= weights.near * jnp.mean(gap, axis=-1)
+        return reward
+
+    def _health_rule(self, spec: EnvSpec) -> tuple[int, float, float] | None:
+        if spec.body.healthy is None:
+            return None
+        name, low, high = spec.body.healthy
+        return int(self.scene.indices((name,))[0]), low, high
+
+    def _fallen(self, state: Array) -> Array:
+        if self._health is None:
+            return jnp.zeros((len(state),), bool)
+        index, low, high = self._health
+        return ~((state[:, index] >= low) & (state[:, index] <= high))
+
+    def _info(self, spec: EnvSpec) -> EnvInfo:
+        engine = self.scene.engine
+        timing = spec.body.pipelines[engine.name]
+        return EnvInfo(
+            id=self.id,
+            body=spec.body.name,
+            task=spec.task.name,
+            arena=spec.arena.name,
+            physics=engine.name,
+            state_dim=len(self.scene.columns),
+            goal_dim=len(self._goal),
+            action_dim=engine.layout.act_size,
+            goal_indices=tuple(int(i) for i in self._goal),
+            state_names=self.scene.columns,
+            goal_names=tuple(spec.task.goal),
+            threshold=spec.task.within,
+            dt=engine.dt,
+            timestep=timing.timestep,
+            frames=timing.frames,
+            episode_length=self.episode_length,
+            ends_early=spec.body.healthy is not None,
+            reward=self.reward_kind,
+        )
+
+    def _check_goal_size(self) -> None:
+        """Trace one draw, so that a task whose parts do not fit together fails here and not while training."""
+        q, _, goal = jax.eval_shape(self.scene.deal, jax.random.key(0))
+        if goal.shape != (len(self._goal),):
+            raise ConfigError(
+                f"{self.id}: goals are drawn with {goal.shape[0]} entries, but the task names "
+                f"{len(self._goal)} state entries: {', '.join(self.task.goal)}"
+            )
+        if q.shape != (self.scene.engine.layout.q_size,):
+            raise ConfigError(f"{self.id}: a start has {q.shape[0]} coordinates, the model {self.scene.engine.layout.q_size}")
+
+
+def check_size(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise ConfigError(f"{name} must be a whole number, not {value!r}")
+    if value < 1:
+        raise ConfigError(f"{name} must be at least 1, not {value}")

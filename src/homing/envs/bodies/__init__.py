@@ -1,0 +1,11 @@
+"""Robots."""
+
+from homing.envs.bodies.ant import Ant
+from homing.envs.bodies.base import Body, Dense
+from homing.envs.bodies.half_cheetah import HalfCheetah
+from homing.envs.bodies.humanoid import Humanoid
+from homing.envs.bodies.point import Point
+from homing.envs.bodies.pusher import PusherArm
+from homing.envs.bodies.reacher import Reacher
+
+__all__ = ["Ant", "Body", "Dense", "HalfCheetah", "Humanoid", "Point", "PusherArm", "Reacher"]

@@ -1,0 +1,85 @@
+"""The four-legged ant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+from homing.envs.bodies.base import (
+    QUICK_NEWTON,
+    Dense,
+    free_names,
+    free_velocity_names,
+    joint_names,
+    noisy,
+    unit_quaternion,
+    velocities,
+)
+from homing.physics import Model, Timing
+
+PARTS = {
+    "torso": ("torso_geom",),
+    "hips": ("aux_1_geom", "aux_2_geom", "aux_3_geom", "aux_4_geom"),
+    "feet": ("left_foot_geom", "right_foot_geom", "third_foot_geom", "fourth_foot_geom"),
+}
+
+
+@dataclass(frozen=True)
+class Ant:
+    """brax's ant.
+
+    touched:     parts that other things can touch ("torso", "hips", "feet"); its feet always meet the floor
+    touching:    parts besides the feet that meet things which can be touched
+    density:     of every part, where it differs from the robot file's
+    solimp:      contact impedance of every geom, for the mjx pipeline
+    rest_height: of the torso at the start
+    solver:      mjx solver settings
+    """
+
+    touched: tuple[str, ...] = ()
+    touching: tuple[str, ...] = ()
+    density: float | None = None
+    solimp: tuple[float, float, float] | None = None
+    rest_height: float = 0.55
+    solver: tuple[tuple[str, int], ...] = QUICK_NEWTON
+
+    name: ClassVar[str] = "ant"
+    root: ClassVar[str] = "torso"
+    healthy: ClassVar[tuple[str, float, float] | None] = ("torso_z", 0.2, 1.0)
+    dense: ClassVar[Dense] = Dense(progress=10.0, alive=1.0, control=0.5)
+
+    @property
+    def pipelines(self) -> Mapping[str, Timing]:
+        return {
+            "spring": Timing(0.005, 10),
+            "generalized": Timing(0.01, 5),
+            "mjx": Timing(0.01, 5, options=self.solver),
+        }
+
+    def build(self) -> Model:
+        model = Model.from_brax("ant.xml")
+        for part in self.touched:
+            model.set_contact(PARTS[part], conaffinity=1)
+        for part in self.touching:
+            model.set_contact(PARTS[part], contype=1)
+        model.set_material(density=self.density, solimp=self.solimp)
+        return model
+
+    def start(self, key, rest_q, qd_size):
+        q, qd = noisy(key, rest_q.at[2].set(self.rest_height), qd_size, 0.1, 0.1, "normal")
+        return unit_quaternion(q), qd
+
+    def columns(self, engine):
+        joints = joint_names(engine)[:8]
+        names = free_names("torso") + joints + free_velocity_names("torso") + velocities(joints)
+        return names, ()
+
+    def observe(self, engine, state, ctrl):
+        q, qd = engine.q(state)[:, :15], engine.qd(state)[:, :14]
+        return jnp.concatenate([q, qd], axis=-1), q[:, :0]
+
+    def control(self, engine, action):
+        return action

@@ -1,0 +1,48 @@
+"""The half-cheetah, which runs in a plane."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+from homing.envs.bodies.base import Dense, noisy, velocities
+from homing.physics import Model, Timing
+
+COORDINATES = ("root_x", "root_z", "root_pitch", "bthigh", "bshin", "bfoot", "fthigh", "fshin", "ffoot")
+
+
+@dataclass(frozen=True)
+class HalfCheetah:
+    """brax's half-cheetah, which weighs what its file says since no target shares the weight."""
+
+    name: ClassVar[str] = "half_cheetah"
+    root: ClassVar[str] = "torso"
+    healthy: ClassVar[tuple[str, float, float] | None] = None
+    dense: ClassVar[Dense] = Dense(distance=1.0, control=0.1)
+
+    @property
+    def pipelines(self) -> Mapping[str, Timing]:
+        return {
+            "mjx": Timing(0.01, 5),
+            "generalized": Timing(0.01, 5),
+            "spring": Timing(0.003125, 16, gears=(120.0, 90.0, 60.0, 120.0, 100.0, 100.0)),
+        }
+
+    def build(self) -> Model:
+        return Model.from_brax("half_cheetah.xml")
+
+    def start(self, key, rest_q, qd_size):
+        return noisy(key, rest_q, qd_size, 0.1, 0.1, "normal")
+
+    def columns(self, engine):
+        return (*COORDINATES, *velocities(COORDINATES)), ()
+
+    def observe(self, engine, state, ctrl):
+        q, qd = engine.q(state), engine.qd(state)
+        return jnp.concatenate([q, qd], axis=-1), q[:, :0]
+
+    def control(self, engine, action):
+        return action

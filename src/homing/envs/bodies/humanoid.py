@@ -1,0 +1,72 @@
+"""The humanoid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+from homing.envs.bodies.base import (
+    Dense,
+    free_names,
+    free_velocity_names,
+    joint_names,
+    velocities,
+)
+from homing.physics import Model, Timing
+
+INERTIA = [f"i{a}{b}" for a in "xyz" for b in "xyz"] + ["mass"]
+MOTION = ["vx", "vy", "vz", "wx", "wy", "wz"]
+SPRING_GEARS = (350.0,) * 11 + (100.0,) * 6
+
+
+@dataclass(frozen=True)
+class Humanoid:
+    """brax's humanoid, every part of which meets the floor."""
+
+    name: ClassVar[str] = "humanoid"
+    root: ClassVar[str] = "torso"
+    healthy: ClassVar[tuple[str, float, float] | None] = ("torso_z", 1.0, 2.0)
+    dense: ClassVar[Dense] = Dense(distance=1.0, alive=5.0, control=0.1)
+
+    @property
+    def pipelines(self) -> Mapping[str, Timing]:
+        return {
+            "spring": Timing(0.0015, 10, gears=SPRING_GEARS),
+            "generalized": Timing(0.003, 5),
+        }
+
+    def build(self) -> Model:
+        model = Model.from_brax("humanoid.xml")
+        model.set_contact((g.name for g in model.spec.geoms), contype=1)
+        return model
+
+    def start(self, key, rest_q, qd_size):
+        return rest_q, jnp.zeros((qd_size,), jnp.float32)
+
+    def columns(self, engine):
+        joints = joint_names(engine)
+        links = engine.layout.links
+        names = free_names("torso") + joints + free_velocity_names("torso") + velocities(joints)
+        names += [f"{link}_{entry}" for link in links for entry in INERTIA]
+        names += [f"{link}_com_{entry}" for link in links for entry in MOTION]
+        names += [f"root_torque_{entry}" for entry in MOTION] + [f"{joint}_torque" for joint in joints]
+        return names, ()
+
+    def observe(self, engine, state, ctrl):
+        inertia, motion = engine.mass_features(state)
+        lanes = inertia.shape[0]
+        parts = [
+            engine.q(state),
+            engine.qd(state),
+            inertia.reshape(lanes, -1),
+            motion.reshape(lanes, -1),
+            engine.torques(state, ctrl),
+        ]
+        return jnp.concatenate(parts, axis=-1), jnp.zeros((lanes, 0), jnp.float32)
+
+    def control(self, engine, action):
+        low, high = engine.layout.ctrl_range[:, 0], engine.layout.ctrl_range[:, 1]
+        return low + 0.5 * (action + 1.0) * (high - low)

@@ -1,0 +1,52 @@
+"""The two-link arm of Reacher."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+from homing.envs.bodies.base import Dense, noisy
+from homing.envs.bodies.geometry import point_on_link
+from homing.physics import Model, Timing
+
+TIP = (0.11, 0.0, 0.0)  # of the finger tip in the second link
+
+
+@dataclass(frozen=True)
+class Reacher:
+    """brax's reacher without its target."""
+
+    name: ClassVar[str] = "reacher"
+    root: ClassVar[str] = "body0"
+    healthy: ClassVar[tuple[str, float, float] | None] = None
+    dense: ClassVar[Dense] = Dense(distance=1.0)
+
+    @property
+    def pipelines(self) -> Mapping[str, Timing]:
+        return {
+            "spring": Timing(0.005, 4, gears=(25.0, 25.0)),
+            "generalized": Timing(0.01, 2),
+            "mjx": Timing(0.01, 2),
+        }
+
+    def build(self) -> Model:
+        return Model.from_brax("reacher.xml", without=("target",))
+
+    def start(self, key, rest_q, qd_size):
+        return noisy(key, rest_q, qd_size, 0.1, 0.005, "uniform")
+
+    def columns(self, engine):
+        names = ["cos_joint0", "cos_joint1", "sin_joint0", "sin_joint1"]
+        return names + [f"tip_{s}" for s in ("x", "y", "z", "vx", "vy", "vz")], ()
+
+    def observe(self, engine, state, ctrl):
+        angles = engine.q(state)[:, :2]
+        tip, velocity = point_on_link(engine, state, "body1", TIP)
+        parts = [jnp.cos(angles), jnp.sin(angles), tip, velocity]
+        return jnp.concatenate(parts, axis=-1), angles[:, :0]
+
+    def control(self, engine, action):
+        return action

@@ -1,0 +1,50 @@
+"""Episodes: when they end, and ready starts for those that follow.
+
+Starting an episode costs about a physics step, and every lane of every step may need one. So starts are dealt
+in bulk: a pool of them is filled every `interval` steps, and each ended lane takes the next unused one. Starts
+and goals are thus fresh in every episode. Should a batch use up its pool between two fillings (episodes of less
+than half an interval on average), lanes share starts with others of that pool until it is filled again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from homing.types import Array
+
+STARTS_PER_LANE = 2
+INTERVAL = 16
+
+
+class Start(struct.PyTreeNode):
+    """Ready starts, [P, ...]."""
+
+    physics: Any
+    state: Array  # [P, state_dim]
+    goal: Array  # [P, goal_dim]
+
+
+def interval_for(episode_length: int) -> int:
+    """Steps between two fillings: so few that a lane meets its time limit at most once in between."""
+    return max(1, min(INTERVAL, episode_length))
+
+
+def choose(ended: Array, pool: Start, cursor: Array) -> tuple[Start, Array]:
+    """The start [N, ...] that each lane would take, and the cursor after those that have `ended` took theirs."""
+    size = pool.goal.shape[0]
+    order = jnp.cumsum(ended.astype(jnp.int32))
+    index = (cursor + jnp.maximum(order - 1, 0)) % size
+    return jax.tree.map(lambda x: x[index], pool), cursor + order[-1]
+
+
+def where_lanes(condition: Array, yes: Any, no: Any) -> Any:
+    """Pick whole lanes from one of two pytrees [N, ...]."""
+
+    def pick(a: Array, b: Array) -> Array:
+        return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - 1)), a, b)
+
+    return jax.tree.map(pick, yes, no)

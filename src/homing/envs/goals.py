@@ -1,0 +1,133 @@
+"""Laws by which goals and starts are drawn, one draw at a time: the caller vmaps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+
+from homing.envs.arenas import Arena
+from homing.errors import ConfigError
+from homing.types import Array, Key
+
+
+class Law(Protocol):
+    """A distribution of points; `dim` entries each."""
+
+    @property
+    def dim(self) -> int: ...
+
+    def draw(self, key: Key, arena: Arena) -> Array: ...
+
+
+def direction(angle: Array) -> Array:
+    """The unit vector [2] at an angle."""
+    return jnp.stack([jnp.cos(angle), jnp.sin(angle)])
+
+
+def random_angle(key: Key) -> Array:
+    return jax.random.uniform(key, (), jnp.float32, -jnp.pi, jnp.pi)
+
+
+def _with_height(xy: Array, height: float | None) -> Array:
+    return xy if height is None else jnp.append(xy, jnp.float32(height))
+
+
+@dataclass(frozen=True)
+class Ring:
+    """A circle about the origin, every angle alike; the radius is uniform in [radius, outer] if that is given.
+
+    Note that a uniform radius is not uniform by area.
+    """
+
+    radius: float
+    outer: float | None = None
+    height: float | None = None
+
+    def __post_init__(self):
+        if self.radius < 0 or (self.outer is not None and self.outer < self.radius):
+            raise ConfigError(f"a ring needs 0 ≤ radius ≤ outer, not {self.radius} and {self.outer}")
+
+    @property
+    def dim(self) -> int:
+        return 2 if self.height is None else 3
+
+    def draw(self, key: Key, arena: Arena) -> Array:
+        k_radius, k_angle = jax.random.split(key)
+        outer = self.radius if self.outer is None else self.outer
+        radius = jax.random.uniform(k_radius, (), jnp.float32, self.radius, outer)
+        return _with_height(radius * direction(random_angle(k_angle)), self.height)
+
+
+@dataclass(frozen=True)
+class Points:
+    """One of a few points, each as likely; `spread` adds U(0, spread) on every axis."""
+
+    points: tuple[tuple[float, ...], ...]
+    spread: float = 0.0
+
+    def __post_init__(self):
+        if not self.points or len({len(p) for p in self.points}) != 1:
+            raise ConfigError(f"points must be given and have one size, not {self.points}")
+
+    @property
+    def dim(self) -> int:
+        return len(self.points[0])
+
+    def draw(self, key: Key, arena: Arena) -> Array:
+        k_which, k_spread = jax.random.split(key)
+        points = jnp.asarray(self.points, jnp.float32)
+        point = points[jax.random.randint(k_which, (), 0, len(self.points))]
+        return point + jax.random.uniform(k_spread, (self.dim,), jnp.float32, 0.0, self.spread)
+
+
+@dataclass(frozen=True)
+class Box:
+    """Uniform in a box."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    def __post_init__(self):
+        if len(self.low) != len(self.high) or any(a > b for a, b in zip(self.low, self.high, strict=False)):
+            raise ConfigError(f"a box needs low ≤ high on every axis, not {self.low} and {self.high}")
+
+    @property
+    def dim(self) -> int:
+        return len(self.low)
+
+    def draw(self, key: Key, arena: Arena) -> Array:
+        low, high = jnp.asarray(self.low, jnp.float32), jnp.asarray(self.high, jnp.float32)
+        return low + (high - low) * jax.random.uniform(key, (self.dim,), jnp.float32)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The centre of one of the maze's cells with a letter, each as likely."""
+
+    letter: str
+    height: float | None = None
+
+    @property
+    def dim(self) -> int:
+        return 2 if self.height is None else 3
+
+    def draw(self, key: Key, arena: Arena) -> Array:
+        centres = jnp.asarray(arena.cells(self.letter))
+        return _with_height(centres[jax.random.randint(key, (), 0, len(centres))], self.height)
+
+
+@dataclass(frozen=True)
+class Away:
+    """A start at a fixed distance from the goal, in any direction; only for starts."""
+
+    distance: float
+
+    @property
+    def dim(self) -> int:
+        return 2
+
+    def from_goal(self, key: Key, goal: Array) -> Array:
+        return goal[:2] + self.distance * direction(random_angle(key))

@@ -1,0 +1,195 @@
+"""The table of environments."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from homing.envs.arenas import PUSH_ROOM, Arena, Floor, Maze
+from homing.envs.base import GoalEnv
+from homing.envs.bodies import Ant, Body, HalfCheetah, Humanoid, Point, PusherArm, Reacher
+from homing.envs.goals import Away, Box, Cells, Points, Ring
+from homing.envs.scene import EnvSpec
+from homing.envs.tasks import Block, PushPucks, Reach, Soccer
+from homing.envs.tasks.carry import SOCCER_MAZE
+from homing.errors import ConfigError, unknown
+
+TORSO = ("torso_x", "torso_y")
+EASY = {"success_easy": 2.0}
+WALL_ANT = Ant(touched=("torso", "hips", "feet"))
+BALL_ANT = Ant(touched=("torso", "feet"))
+PUSH_ANT = Ant(
+    touching=("torso",),
+    density=40.0,
+    solimp=(0.995, 0.995, 0.01),
+    rest_height=0.75,
+    solver=(("iterations", 4), ("ls_iterations", 8), *Ant().solver[2:]),
+)
+PUCKS = Box((0.25, -0.35), (0.65, -0.05))
+
+
+def _ant_maze(layout: str) -> EnvSpec:
+    return EnvSpec(WALL_ANT, Reach(TORSO, Cells("G"), starts=Cells("R"), margins=EASY), Maze(layout))
+
+
+def _humanoid_maze(layout: str) -> EnvSpec:
+    task = Reach((*TORSO, "torso_z"), Cells("G", height=1.25), starts=Cells("R"), margins=EASY)
+    return EnvSpec(Humanoid(), task, Maze(layout, cell=2.0))
+
+
+def _point_maze(layout: str) -> EnvSpec:
+    return EnvSpec(Point(), Reach(("x", "y"), Cells("G"), starts=Cells("R"), margins=EASY), Maze(layout))
+
+
+def _push(goals: Box) -> EnvSpec:
+    return EnvSpec(PusherArm(), PushPucks((PUCKS,), (goals,)), Floor(half=0.8))
+
+
+def _cheetah(*places: float) -> EnvSpec:
+    goals = Points(tuple((x,) for x in places))
+    return EnvSpec(HalfCheetah(), Reach(("root_x",), goals, margins=EASY), Floor(half=7.0))
+
+
+ENVIRONMENTS: dict[str, EnvSpec] = {
+    "reacher": EnvSpec(
+        Reacher(),
+        Reach(("tip_x", "tip_y", "tip_z"), Ring(0.0, 0.2, height=0.01), within=0.05),
+        Floor(half=0.35),
+    ),
+    "half_cheetah": _cheetah(-5.0, 5.0),
+    "half_cheetah_fixed": _cheetah(5.0),
+    "pusher_easy": _push(Box((0.25, -0.60), (0.65, -0.30))),
+    "pusher_hard": _push(Box((-0.10, -0.70), (0.90, 0.30))),
+    "pusher_two": EnvSpec(
+        PusherArm(),
+        PushPucks(
+            regions=(Box((0.25, -0.35), (0.45, -0.05)), Box((0.45, -0.35), (0.65, -0.05))),
+            goals=(Box((-0.15, -0.70), (0.375, 0.30)), Box((0.375, -0.70), (0.90, 0.30))),
+        ),
+        Floor(half=0.8),
+    ),
+    "pusher_reach": EnvSpec(
+        PusherArm(velocities_last=False),
+        Reach(
+            ("wrist_x", "wrist_y", "wrist_z"),
+            Box((0.25, -0.35, -0.323), (0.65, -0.05, -0.323)),
+            within=0.1,
+            margins={"success_hard": 0.05},
+        ),
+        Floor(half=0.8),
+    ),
+    "ant": EnvSpec(Ant(), Reach(TORSO, Ring(10.0), margins=EASY)),
+    "ant_random_start": EnvSpec(
+        Ant(), Reach(TORSO, Ring(10.0), starts=Away(10.0), margins=EASY), Floor(half=20.0)
+    ),
+    "ant_soccer": EnvSpec(BALL_ANT, Soccer(Ring(5.0)), Floor(half=7.0)),
+    "ant_soccer_u_maze": EnvSpec(BALL_ANT, Soccer(**SOCCER_MAZE), Maze("soccer_u")),
+    "ant_soccer_big_maze": EnvSpec(BALL_ANT, Soccer(**SOCCER_MAZE), Maze("soccer_big")),
+    "ant_push": EnvSpec(
+        PUSH_ANT,
+        Reach(TORSO, Points(((16.0, 8.0), (8.0, 16.0)), spread=2.0), props=(Block(),), margins=EASY),
+        PUSH_ROOM,
+        physics=("mjx",),
+    ),
+    "humanoid": EnvSpec(
+        Humanoid(),
+        Reach((*TORSO, "torso_z"), Ring(1.0, 5.0, height=1.25), margins=EASY),
+        Floor(half=6.0),
+    ),
+    **{f"ant_{name}_maze": _ant_maze(name) for name in ("u", "big", "hardest", "u2", "u3", "u4", "u5", "u6", "u7")},
+    **{f"ant_{name}_maze_eval": _ant_maze(f"{name}_eval") for name in ("u", "big", "u2", "u3", "u4", "u5", "u6", "u7")},
+    **{f"ant_{name}_maze_single_eval": _ant_maze(f"{name}_single_eval") for name in ("u", "u3", "u5")},
+    **{f"humanoid_{name}_maze": _humanoid_maze(name) for name in ("u", "big", "hardest")},
+    **{f"humanoid_{name}_maze_eval": _humanoid_maze(f"{name}_eval") for name in ("u", "big")},
+    **{f"point_{name}_maze": _point_maze(name) for name in ("u", "big", "hardest")},
+    **{f"point_{name}_maze_eval": _point_maze(f"{name}_eval") for name in ("u", "big")},
+}
+
+# Names under which the original code knows the same environments.
+ALIASES: dict[str, str] = {
+    "cheetah": "half_cheetah_fixed",
+    "ant_ball": "ant_soccer",
+    "ant_ball_u_maze": "ant_soccer_u_maze",
+    "ant_ball_big_maze": "ant_soccer_big_maze",
+    "simple_u_maze": "point_u_maze",
+    "simple_big_maze": "point_big_maze",
+    "simple_hardest_maze": "point_hardest_maze",
+    "simple_u_maze_eval": "point_u_maze_eval",
+    "simple_big_maze_eval": "point_big_maze_eval",
+    "pusher2": "pusher_two",
+    "pusher_reacher": "pusher_reach",
+}
+
+
+def env_ids() -> tuple[str, ...]:
+    """All environments, without aliases."""
+    return tuple(ENVIRONMENTS)
+
+
+def resolve(id: str) -> str:
+    """The environment's own id, also for an alias."""
+    own = ALIASES.get(id, id)
+    if own not in ENVIRONMENTS:
+        raise unknown("environment", str(id), (*ENVIRONMENTS, *ALIASES))
+    return own
+
+
+def get_spec(id: str) -> EnvSpec:
+    return ENVIRONMENTS[resolve(id)]
+
+
+def register(
+    id: str,
+    body: Body,
+    task: Any,
+    arena: Arena | None = None,
+    physics: tuple[str, ...] = (),
+    overwrite: bool = False,
+) -> EnvSpec:
+    """Add an environment to the table, so that `make` and the command line know it."""
+    if not id or not id.replace("_", "").isalnum() or id != id.lower():
+        raise ConfigError(f"an environment id is made of small letters, digits and _, not {id!r}")
+    if (id in ENVIRONMENTS or id in ALIASES) and not overwrite:
+        raise ConfigError(f"environment {id!r} exists already; choose another id or pass overwrite=True")
+    spec = EnvSpec(body, task, arena if arena is not None else Floor(), tuple(physics))
+    ENVIRONMENTS[id] = spec
+    return spec
+
+
+def make(
+    id: str,
+    num_envs: int = 1,
+    episode_length: int = 1000,
+    physics: str | None = None,
+    reward: str = "sparse",
+    options: Mapping[str, Any] | None = None,
+) -> GoalEnv:
+    """A batch of environments.
+
+    physics: another pipeline than the environment's own, where its body is tuned for it
+    reward:  "sparse" (1 within the threshold) or "dense"
+    options: settings of the body, the task or the arena by dotted name, `{"task.within": 0.3}`
+    """
+    own = resolve(id)
+    spec = ENVIRONMENTS[own]
+    for path, value in (options or {}).items():
+        spec = _replace(spec, path, path.split("."), value)
+    return GoalEnv(own, spec, num_envs, episode_length, physics, reward)
+
+
+def _replace(part: Any, path: str, names: list[str], value: Any) -> Any:
+    """`part` with the setting that `names` leads to changed; every part is a frozen dataclass."""
+    fields = [f.name for f in dataclasses.fields(part)] if dataclasses.is_dataclass(part) else []
+    if names[0] not in fields:
+        if not fields:
+            raise ConfigError(f"option {path!r} leads past a plain value")
+        raise unknown(f"setting in option {path!r}:", names[0], fields)
+    old = getattr(part, names[0])
+    if len(names) > 1:
+        return dataclasses.replace(part, **{names[0]: _replace(old, path, names[1:], value)})
+    if isinstance(old, (int, float)) and not isinstance(old, bool):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ConfigError(f"option {path!r} takes a number, not {value!r}")
+        value = type(old)(value) if isinstance(old, float) else value
+    return dataclasses.replace(part, **{names[0]: value})

@@ -1,0 +1,134 @@
+"""Things that a robot can move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+
+from homing.physics import Engine, Model
+from homing.types import Array, Key
+
+
+class Prop(Protocol):
+    """A movable object with slide joints.
+
+    name: of its body; axes: which of its world coordinates are observed
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def axes(self) -> str: ...
+    @property
+    def q_size(self) -> int: ...
+
+    def build(self, model: Model) -> None: ...
+
+    def coordinates(self, xy: Array) -> Array:
+        """Entries of q [q_size] that put it at xy [2] in the world."""
+        ...
+
+    def rest(self, key: Key) -> Array:
+        """Entries of q [q_size] at the start, where no task says otherwise."""
+        ...
+
+
+def prop_columns(prop: Prop) -> list[str]:
+    return [f"{prop.name}_{axis}" for axis in prop.axes]
+
+
+def observe_prop(engine: Engine, state, prop: Prop) -> Array:
+    """[N, len(axes)]: where the prop is."""
+    place = engine.links(state).pos[:, engine.layout.link(prop.name)]
+    return place[:, : len(prop.axes)]
+
+
+@dataclass(frozen=True)
+class Ball:
+    """The ball of Ant Soccer: slides on the floor, does not roll.
+
+    Two spheres in one: a light shell that touches things and a core that gives the weight.
+    """
+
+    radius: float = 0.5
+    name: str = "ball"
+    axes: str = "xy"
+    q_size: int = 2
+
+    def build(self, model: Model) -> None:
+        model.add_body(self.name, (0.0, 0.0, self.radius))
+        for axis in "xy":
+            model.add_slide(self.name, f"{self.name}_{axis}", axis, limit=(-100.0, 100.0), armature=1.0)
+        rgba = (0.95, 0.95, 0.95, 1.0)
+        model.add_geom(self.name, f"{self.name}_core", "sphere", (self.radius,), density=1.0, rgba=rgba)
+        model.add_geom(self.name, f"{self.name}_shell", "sphere", (self.radius,), contype=1, density=0.1, rgba=rgba)
+
+    def coordinates(self, xy: Array) -> Array:
+        return xy
+
+    def rest(self, key: Key) -> Array:
+        return jnp.zeros((2,), jnp.float32)
+
+
+@dataclass(frozen=True)
+class Puck:
+    """The puck of Pusher: a capsule that slides above the table. Its joints are y first, then x."""
+
+    name: str = "puck"
+    axes: str = "xyz"
+    q_size: int = 2
+    origin: tuple[float, float, float] = (0.45, -0.05, -0.275)
+
+    def build(self, model: Model) -> None:
+        model.add_body(self.name, self.origin)
+        for axis in "yx":
+            model.add_slide(
+                self.name, f"{self.name}_{axis}", axis, limit=(-10.3213, 10.3), damping=0.5, armature=0.04
+            )
+        model.add_geom(self.name, f"{self.name}_core", "sphere", (0.05,), density=1.0, rgba=(1.0, 1.0, 1.0, 0.0))
+        rgba = (0.2, 0.35, 0.8, 1.0)
+        model.add_geom(
+            self.name, f"{self.name}_shell", "capsule", (0.05, 0.05), contype=1, density=1.0, rgba=rgba
+        )
+
+    def coordinates(self, xy: Array) -> Array:
+        return jnp.stack([xy[1] - self.origin[1], xy[0] - self.origin[0]])
+
+    def rest(self, key: Key) -> Array:
+        return jnp.zeros((2,), jnp.float32)
+
+
+@dataclass(frozen=True)
+class Block:
+    """The block of Ant Push: nearly weightless, it starts a little above the floor and drops."""
+
+    centre: tuple[float, float, float] = (8.0, 8.0, 2.0)
+    half: tuple[float, float, float] = (3.6, 3.6, 1.8)
+    noise: float = 0.1
+    name: str = "block"
+    axes: str = "xy"
+    q_size: int = 3
+
+    def build(self, model: Model) -> None:
+        model.add_body(self.name, self.centre)
+        for axis in "xyz":
+            model.add_slide(self.name, f"{self.name}_{axis}", axis)
+        model.add_geom(
+            self.name,
+            f"{self.name}_geom",
+            "box",
+            self.half,
+            contype=1,
+            conaffinity=1,
+            mass=0.0002,
+            rgba=(0.85, 0.5, 0.2, 1.0),
+        )
+
+    def coordinates(self, xy: Array) -> Array:
+        return jnp.concatenate([xy - jnp.asarray(self.centre[:2], jnp.float32), jnp.zeros((1,), jnp.float32)])
+
+    def rest(self, key: Key) -> Array:
+        return jax.random.uniform(key, (3,), jnp.float32, -self.noise, self.noise)

@@ -1,0 +1,241 @@
+"""Building simulation models, on top of `mujoco.MjSpec`.
+
+A model starts from a robot file that brax ships, from MJCF text, or from nothing, and is then changed part by
+part. Goals are never part of it: whatever a robot file holds as a "target" is taken out.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from importlib import resources
+
+import mujoco
+import numpy as np
+
+from homing.errors import ConfigError, unknown
+
+GEOM_TYPES = {
+    "sphere": mujoco.mjtGeom.mjGEOM_SPHERE,
+    "capsule": mujoco.mjtGeom.mjGEOM_CAPSULE,
+    "box": mujoco.mjtGeom.mjGEOM_BOX,
+    "plane": mujoco.mjtGeom.mjGEOM_PLANE,
+}
+JOINT_TYPES = {"slide": mujoco.mjtJoint.mjJNT_SLIDE, "hinge": mujoco.mjtJoint.mjJNT_HINGE}
+AXES = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0)}
+
+
+class Model:
+    """A model under construction; `compile` makes the simulator's own."""
+
+    def __init__(self, spec: mujoco.MjSpec):
+        self.spec = spec
+
+    @classmethod
+    def from_brax(cls, asset: str, without: Iterable[str] = ()) -> Model:
+        """The robot in one of brax's asset files (`"ant.xml"`), less the named bodies."""
+        folder = resources.files("brax") / "envs" / "assets"
+        file = folder / asset
+        if not file.is_file():
+            raise unknown("robot file", asset, (f.name for f in folder.iterdir() if f.name.endswith(".xml")))
+        return cls.from_xml(file.read_text(), without)
+
+    @classmethod
+    def from_xml(cls, xml: str, without: Iterable[str] = ()) -> Model:
+        """A model from MJCF text. Bodies without a joint are merged into their parents."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from brax.io import mjcf
+
+        try:
+            model = cls(mujoco.MjSpec.from_string(mjcf.fuse_bodies(xml)))
+        except Exception as error:  # the parsers raise many kinds
+            raise ConfigError(f"this MJCF text cannot be read: {error}") from error
+        for name in without:
+            model.remove_body(name)
+        return model
+
+    # -- looking things up ------------------------------------------------------------------------------
+
+    def body(self, name: str):
+        return _named("body", name, self.spec.bodies)
+
+    def geom(self, name: str):
+        return _named("geom", name, self.spec.geoms)
+
+    @property
+    def body_names(self) -> list[str]:
+        return [b.name for b in self.spec.bodies if b.name != "world"]
+
+    # -- changing ---------------------------------------------------------------------------------------
+
+    def remove_body(self, name: str) -> None:
+        """Take a body out, and its entries out of the per-body and per-coordinate numbers that brax reads."""
+        body = self.body(name)
+        index = self.body_names.index(name)
+        width = _coordinates(body)
+        before = sum(_coordinates(b) for b in self.spec.bodies[1 : index + 1])
+        bodies = len(self.body_names)
+        for numeric in self.spec.numerics:
+            data = np.asarray(numeric.data)
+            if numeric.name == "init_qpos":
+                numeric.data = np.delete(data, np.arange(before, before + width))
+            elif numeric.name.startswith("constraint_") and data.size == bodies:
+                numeric.data = np.delete(data, index)
+            numeric.size = len(numeric.data)
+        self.spec.delete(body)
+
+    def set_number(self, name: str, values: float | Sequence[float]) -> None:
+        """Set one of the custom numbers that the brax pipelines read."""
+        data = np.atleast_1d(np.asarray(values, float))
+        for numeric in self.spec.numerics:
+            if numeric.name == name:
+                numeric.data, numeric.size = data, len(data)
+                return
+        self.spec.add_numeric(name=name, data=data, size=len(data))
+
+    def set_option(self, **options) -> None:
+        """Set solver options, by MuJoCo's names (`timestep`, `iterations`, ...)."""
+        for name, value in options.items():
+            setattr(self.spec.option, name, value)
+
+    def set_contact(self, geoms: Iterable[str], contype: int | None = None, conaffinity: int | None = None) -> None:
+        for name in geoms:
+            geom = self.geom(name)
+            geom.contype = geom.contype if contype is None else contype
+            geom.conaffinity = geom.conaffinity if conaffinity is None else conaffinity
+
+    def set_material(self, density: float | None = None, solimp: Sequence[float] | None = None) -> None:
+        """Set the density or the contact impedance of every geom, also of those yet to be added."""
+        for geom in (*self.spec.geoms, self.spec.default.geom):
+            if density is not None:
+                geom.density = density
+            if solimp is not None:
+                geom.solimp = [*solimp, *geom.solimp[len(solimp) :]]
+
+    def set_gear(self, gears: Sequence[float]) -> None:
+        for actuator, gear in zip(self.spec.actuators, gears, strict=True):
+            actuator.gear = [gear, 0, 0, 0, 0, 0]
+
+    def add_body(self, name: str, pos: Sequence[float]) -> None:
+        self.spec.worldbody.add_body(name=name, pos=list(pos))
+
+    def add_slide(
+        self,
+        body: str,
+        name: str,
+        axis: str,
+        limit: tuple[float, float] | None = None,
+        damping: float = 0.0,
+        armature: float = 0.0,
+    ) -> None:
+        """A slide joint; every field is set, since a robot file's defaults would leak in otherwise."""
+        self.body(body).add_joint(
+            name=name,
+            type=JOINT_TYPES["slide"],
+            axis=list(AXES[axis]),
+            limited=mujoco.mjtLimited.mjLIMITED_FALSE if limit is None else mujoco.mjtLimited.mjLIMITED_TRUE,
+            range=[0, 0] if limit is None else list(limit),
+            damping=_like(self.spec, "damping", damping),
+            armature=armature,
+            stiffness=_like(self.spec, "stiffness", 0.0),
+        )
+
+    def add_geom(
+        self,
+        body: str | None,
+        name: str,
+        shape: str,
+        size: Sequence[float],
+        pos: Sequence[float] = (0.0, 0.0, 0.0),
+        contype: int = 0,
+        conaffinity: int = 0,
+        density: float | None = None,
+        mass: float | None = None,
+        rgba: Sequence[float] | None = None,
+    ) -> None:
+        """A geom on a body, or on the world for `None`; unset properties take the robot file's defaults."""
+        where = self.spec.worldbody if body is None else self.body(body)
+        extra = {"density": density, "mass": mass, "rgba": None if rgba is None else list(rgba)}
+        where.add_geom(
+            name=name,
+            type=GEOM_TYPES[shape],
+            size=[*size, *[0.0] * (3 - len(size))],
+            pos=list(pos),
+            contype=contype,
+            conaffinity=conaffinity,
+            **{k: v for k, v in extra.items() if v is not None},
+        )
+
+    def mark_touching(self, body: str, bit: int) -> None:
+        """Let every geom of a body and its children that can touch anything also meet contact bit `bit`."""
+        for geom in self._geoms_below(body):
+            if geom.contype | geom.conaffinity:
+                geom.conaffinity |= bit
+
+    def reach(self, body: str, bit: int) -> float:
+        """No point of a geom with contact bit `bit` is ever farther than this from the body's origin.
+
+        Lengths add up along the chain of links, whatever the joints do.
+        """
+        model = self.spec.compile()
+        root = model.body(body).id
+        farthest = 0.0
+        for geom in range(model.ngeom):
+            if not model.geom_conaffinity[geom] & bit:
+                continue
+            length = np.linalg.norm(model.geom_pos[geom]) + model.geom_rbound[geom]
+            link = model.geom_bodyid[geom]
+            while link not in (root, 0):
+                length += np.linalg.norm(model.body_pos[link]) + 2 * _joint_offset(model, link)
+                link = model.body_parentid[link]
+            if link == root:
+                farthest = max(farthest, float(length))
+        return farthest
+
+    def _geoms_below(self, body: str):
+        todo = [self.body(body)]
+        while todo:
+            current = todo.pop()
+            yield from current.geoms
+            todo.extend(current.bodies)
+
+    def compile(self) -> mujoco.MjModel:
+        """The simulator's model. `init_qpos` grows by zeros for joints that were added."""
+        try:
+            model = self.spec.compile()
+        except ValueError as error:
+            raise ConfigError(f"the model does not compile: {error}") from error
+        for numeric in self.spec.numerics:
+            if numeric.name == "init_qpos" and len(numeric.data) < model.nq:
+                self.set_number("init_qpos", [*numeric.data, *[0.0] * (model.nq - len(numeric.data))])
+                return self.spec.compile()
+        return model
+
+
+def _coordinates(body) -> int:
+    """How many entries of q a body's joints take."""
+    widths = {int(mujoco.mjtJoint.mjJNT_FREE): 7, int(mujoco.mjtJoint.mjJNT_BALL): 4}
+    return sum(widths.get(int(joint.type), 1) for joint in body.joints)
+
+
+def _like(spec: mujoco.MjSpec, field: str, value: float):
+    """`value` in the shape that this MuJoCo's joints have for `field` (a number, or a polynomial's terms)."""
+    default = getattr(spec.default.joint, field)
+    if np.ndim(default) == 0:
+        return value
+    return [value, *[0.0] * (len(default) - 1)]
+
+
+def _joint_offset(model: mujoco.MjModel, body: int) -> float:
+    """How far a body's joints sit from its origin: turning about them swings the origin."""
+    first = model.body_jntadr[body]
+    places = model.jnt_pos[first : first + model.body_jntnum[body]]
+    return float(np.max(np.linalg.norm(places, axis=-1), initial=0.0))
+
+
+def _named(kind: str, name: str, items):
+    for item in items:
+        if item.name == name:
+            return item
+    raise unknown(kind, name, (i.name for i in items if i.name))
