@@ -59,22 +59,27 @@ class EnvState(struct.PyTreeNode):
 class Segment(struct.PyTreeNode):
     """A stretch of experience: from an unroll, into replay.
 
-    `next_state` is where the action led, also where the next row belongs to another episode.
+    `reached` is the goal achieved by the action, also where the next row belongs to another episode.
     """
 
-    obs: Obs  # [T, N, ...]
+    obs: Obs  # [T, N, ...]  what the action answered to
     action: Array  # [T, N, action_dim]
+    reached: Array  # [T, N, goal_dim]
     reward: Array  # [T, N]
     discount: Array  # [T, N]  0 where the episode terminated
     last: Array  # [T, N]  bool: the next row is another episode
 
 
 class Batch(struct.PyTreeNode):
-    """Relabelled rows: from relabel, into an agent's update."""
+    """Relabelled rows: from relabel, into an agent's update.
 
-    obs: Obs  # [B, ...]
+    `weight` is 0 where a target would need `next_obs` and the row has none of its own episode (the time limit
+    cut it off, or it is the newest row). A terminated row keeps weight 1: its discount hides `next_obs`.
+    """
+
+    obs: Obs  # [B, ...]  with the relabelled goal
     action: Array
-    next_obs: Obs
-    reward: Array
+    next_obs: Obs  # the same goal
+    reward: Array  # of reaching, with this action, this goal
     discount: Array
-    weight: Array  # [B]  0 where next_obs is not this episode's
+    weight: Array  # [B]

@@ -1,0 +1,29 @@
+"""Agents, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from homing.agents.base import OffPolicyAgent, SpaceSpec
+from homing.agents.crl import CRL, CRLConfig
+from homing.errors import unknown
+
+AGENTS: dict[str, tuple[type, type]] = {"crl": (CRLConfig, CRL)}
+
+
+def agent_config(name: str) -> Any:
+    """The default settings of the agent called `name`."""
+    if name not in AGENTS:
+        raise unknown("agent", name, AGENTS)
+    return AGENTS[name][0]()
+
+
+def make_agent(config: Any, spec: SpaceSpec) -> OffPolicyAgent:
+    """The agent that `config` describes, for environments like `spec`."""
+    for config_type, agent_type in AGENTS.values():
+        if type(config) is config_type:
+            return agent_type(config, spec)
+    raise TypeError(f"{type(config).__name__} is the config of no agent")
+
+
+__all__ = ["AGENTS", "CRL", "CRLConfig", "OffPolicyAgent", "agent_config", "make_agent"]

@@ -1,0 +1,44 @@
+"""What a training loop needs of an agent."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+from homing.types import Array, Batch, Key, Metrics, Obs
+
+L = TypeVar("L")
+
+
+class SpaceSpec(Protocol):
+    """The part of an environment's description that networks are built from."""
+
+    @property
+    def state_dim(self) -> int: ...
+    @property
+    def action_dim(self) -> int: ...
+    @property
+    def goal_dim(self) -> int: ...
+
+
+class OffPolicyAgent(Protocol[L]):
+    """A static object; all that it learns is in its learner, a pytree of arrays."""
+
+    @property
+    def goal_sampler(self) -> str:
+        """Which of `homing.relabel.GOAL_SAMPLERS` its batches are relabelled by."""
+        ...
+
+    @property
+    def gamma(self) -> float: ...
+
+    def init(self, key: Key) -> L:
+        """A learner that has seen nothing."""
+        ...
+
+    def act(self, learner: L, obs: Obs, key: Key, *, explore: bool) -> Array:
+        """Actions in [−1, 1] for observations [...]; without `explore` the key has no influence."""
+        ...
+
+    def update(self, learner: L, batch: Batch, key: Key, updates: Array) -> tuple[L, Metrics]:
+        """One gradient step; `updates` [] int32 were made before it, the same number for every seed."""
+        ...

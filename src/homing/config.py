@@ -1,0 +1,294 @@
+"""What a user asks of a training run (`TrainConfig`), and the whole numbers that follow from it (`Plan`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from fractions import Fraction
+from typing import Literal
+
+from homing import replay
+from homing.errors import ConfigError, unknown
+
+MAX_DENOMINATOR = 10_000  # keeps the arithmetic of `Plan.extra_update` far inside int32
+MAX_UNROLL = 32_767  # replay counts rows of a segment in int16
+MAX_COUNT = 2**31 - 1  # counters on the device are int32
+WORKSPACE = 1.25  # compiled programs need room beside what they keep
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """Settings of off-policy training; the defaults are the paper's. Any numbers go together."""
+
+    total_steps: int = 50_000_000
+    """Environment steps of each seed, all lanes together; the run ends on or just past it."""
+    num_envs: int = 1024
+    """Environments (lanes) of each seed."""
+    unroll_length: int = 62
+    """Steps of every lane between two rounds of updates."""
+    batch_size: int = 256
+    """Rows of one gradient step."""
+    updates_per_step: float = 1 / 16
+    """Gradient steps for each environment step (the update-to-data ratio)."""
+    replay_rows: int = 10_000
+    """Rows kept of each lane."""
+    prefill_rows: int = 1_000
+    """Rows collected of each lane by the untrained policy before the first update."""
+    evaluations: int = 200
+    """Evaluations in the run, evenly spread; the last is at its end."""
+    eval_envs: int = 256
+    """Episodes of one evaluation."""
+    storage: Literal["float32", "bfloat16", "float16"] = "float32"
+    """How replay keeps states and actions; goals stay float32."""
+    chunk_bytes: int = 16 * 2**20
+    """Memory for batches prepared at once; results do not depend on it."""
+
+    def __post_init__(self) -> None:
+        for name in ("total_steps", "num_envs", "unroll_length", "batch_size", "replay_rows", "evaluations", "eval_envs"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.prefill_rows < 0:
+            raise ConfigError(f"prefill_rows is {self.prefill_rows}; 0 means no prefill")
+        if not self.updates_per_step > 0 or not math.isfinite(self.updates_per_step):
+            raise ConfigError(f"updates_per_step is {self.updates_per_step}; choose a positive ratio, such as 0.0625")
+        if self.storage not in replay.STORAGE_DTYPES:
+            raise unknown("storage dtype", self.storage, replay.STORAGE_DTYPES)
+        if self.unroll_length > MAX_UNROLL:
+            raise ConfigError(f"unroll_length {self.unroll_length} is too long; at most {MAX_UNROLL}")
+        if self.replay_rows < self.unroll_length:
+            raise ConfigError(
+                f"replay_rows {self.replay_rows} cannot hold one unroll of {self.unroll_length} rows; "
+                f"raise replay_rows to {self.unroll_length} or lower unroll_length to {self.replay_rows}"
+            )
+        if self.prefill_rows > self.replay_rows:
+            raise ConfigError(
+                f"prefill_rows {self.prefill_rows} do not fit in replay_rows {self.replay_rows}; "
+                f"lower the first to {self.replay_rows} or raise the second"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """Sizes of one seed that no arithmetic on a config can tell: from the environment and the agent."""
+
+    state_dim: int
+    action_dim: int
+    goal_dim: int
+    learner_bytes: int = 0
+    env_bytes: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The integers of a run. An iteration collects one unroll in every lane, then makes its updates."""
+
+    config: TrainConfig
+    sizes: Sizes
+    seeds: int = 1
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise ConfigError(f"seeds is {self.seeds}; it must be at least 1")
+        if self.train_iterations < 1:
+            prefill = self.prefill_iterations * self.steps_per_iteration
+            raise ConfigError(
+                f"total_steps {self.config.total_steps} is used up by the prefill of {prefill} steps; "
+                f"raise it to {prefill + self.steps_per_iteration} or more, or lower prefill_rows or num_envs"
+            )
+        if self.total_updates < 1:
+            raise ConfigError(
+                f"updates_per_step {self.config.updates_per_step:g} makes no update in {self.train_iterations} iterations; "
+                f"raise it to {1 / (self.train_iterations * self.steps_per_iteration):.3g} or more"
+            )
+        if max(self.total_steps, self.total_updates) > MAX_COUNT:
+            raise ConfigError(f"more than {MAX_COUNT} steps or updates are not counted; lower total_steps")
+
+    # Iterations.
+
+    @property
+    def steps_per_iteration(self) -> int:
+        return self.config.num_envs * self.config.unroll_length
+
+    @property
+    def prefill_iterations(self) -> int:
+        return -(-self.config.prefill_rows // self.config.unroll_length)
+
+    @property
+    def iterations(self) -> int:
+        """All of them, the prefill included."""
+        return -(-self.config.total_steps // self.steps_per_iteration)
+
+    @property
+    def train_iterations(self) -> int:
+        return self.iterations - self.prefill_iterations
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of one seed at the end: the asked number or less than one iteration more."""
+        return self.steps_at(self.iterations)
+
+    def steps_at(self, iteration: int) -> int:
+        """Environment steps of one seed before this iteration."""
+        return iteration * self.steps_per_iteration
+
+    # Updates: iteration i (counted from the end of the prefill) makes ⌊(i + 1) r⌋ − ⌊i r⌋ of them, r = updates_ratio.
+
+    @property
+    def updates_ratio(self) -> Fraction:
+        """Updates for each iteration, as a fraction; within 1e-8 of what was asked."""
+        asked = Fraction(self.config.updates_per_step).limit_denominator(10**9) * self.steps_per_iteration
+        return asked.limit_denominator(MAX_DENOMINATOR)
+
+    @property
+    def updates_per_iteration(self) -> int:
+        """⌊r⌋: what every iteration makes; some make one more."""
+        return self.updates_ratio.numerator // self.updates_ratio.denominator
+
+    @property
+    def total_updates(self) -> int:
+        return math.floor(self.train_iterations * self.updates_ratio)
+
+    @property
+    def batch_bytes(self) -> int:
+        """One relabelled batch, float32."""
+        sizes = self.sizes
+        row = 2 * sizes.state_dim + 2 * sizes.goal_dim + sizes.action_dim + 3
+        return 4 * row * self.config.batch_size
+
+    @property
+    def chunk_updates(self) -> int:
+        """Updates whose batches are prepared at once: near the byte limit, best without a remainder."""
+        updates = max(self.updates_per_iteration, 1)
+        most = min(max(self.config.chunk_bytes // self.batch_bytes, 1), updates)
+        divisors = [n for n in range(most, 0, -1) if updates % n == 0]
+        # A remainder costs a second compiled update, a small chunk costs time.
+        return divisors[0] if 2 * divisors[0] >= most else most
+
+    # Epochs: what runs compiled between two evaluations.
+
+    @property
+    def epochs(self) -> int:
+        """As many as evaluations were asked for, unless there are too few iterations or updates."""
+        needed = math.ceil(1 / self.updates_ratio)  # iterations that surely contain an update
+        return max(min(self.config.evaluations, self.train_iterations // needed), 1)
+
+    def epoch_bounds(self, epoch: int) -> tuple[int, int]:
+        """First iteration of an epoch, and the first after it; epochs differ by at most one iteration."""
+        start, stop = (self.train_iterations * e // self.epochs for e in (epoch, epoch + 1))
+        return self.prefill_iterations + start, self.prefill_iterations + stop
+
+    # Memory.
+
+    @property
+    def ring_shape(self) -> replay.RingShape:
+        config, sizes = self.config, self.sizes
+        return replay.RingShape(
+            slots=config.replay_rows // config.unroll_length,
+            segment_length=config.unroll_length,
+            lanes=config.num_envs,
+            state_dim=sizes.state_dim,
+            action_dim=sizes.action_dim,
+            goal_dim=sizes.goal_dim,
+            storage=config.storage,
+        )
+
+    @property
+    def bytes_by_part(self) -> dict[str, int]:
+        """Memory that one seed keeps, and that its largest temporary results take."""
+        segment = dataclasses.replace(self.ring_shape, slots=1, storage="float32")
+        return {
+            "replay": replay.size_in_bytes(self.ring_shape),
+            "learner": self.sizes.learner_bytes,
+            "environments": self.sizes.env_bytes,
+            "segment": replay.size_in_bytes(segment),
+            "batches": self.chunk_updates * self.batch_bytes,
+        }
+
+    @property
+    def bytes_per_seed(self) -> int:
+        parts = self.bytes_by_part
+        return parts["replay"] + math.ceil(WORKSPACE * (sum(parts.values()) - parts["replay"]))
+
+    @property
+    def bytes_in_all(self) -> int:
+        return self.seeds * self.bytes_per_seed
+
+    def fits(self, free_bytes: int) -> bool:
+        return self.bytes_in_all <= free_bytes
+
+    def fitting(self, free_bytes: int) -> dict[str, Plan]:
+        """Plans that fit, by the one setting changed: each the largest of its kind, those that cannot fit left out."""
+        if self.fits(free_bytes):
+            return {"as asked": self}
+        narrow = dataclasses.replace(self, config=dataclasses.replace(self.config, storage="bfloat16"))
+        candidates = {"seeds": self._with_fewer_seeds(free_bytes), "replay_rows": self._with_less_replay(free_bytes)}
+        if self.config.storage == "float32" and narrow.fits(free_bytes):
+            candidates["storage"] = narrow
+        return {name: plan for name, plan in candidates.items() if plan is not None}
+
+    def largest_fitting(self, free_bytes: int) -> Plan:
+        """This plan, or the nearest that fits: less replay for all seeds (at least the prefill), else fewer seeds."""
+        offers = self.fitting(free_bytes)
+        for name in ("as asked", "storage", "replay_rows", "seeds"):
+            if name in offers:
+                return offers[name]
+        raise ConfigError(
+            f"one seed needs {human_bytes(self.bytes_per_seed)} and {human_bytes(free_bytes)} are free; "
+            f"lower num_envs (now {self.config.num_envs}) or the networks' width and depth"
+        )
+
+    def check_fits(self, free_bytes: int) -> None:
+        """Raise, with every single change that would do, unless the run fits."""
+        if self.fits(free_bytes):
+            return
+        self.largest_fitting(free_bytes)
+        values = {
+            "seeds": lambda plan: plan.seeds,
+            "replay_rows": lambda plan: plan.config.replay_rows,
+            "storage": lambda plan: plan.config.storage,
+        }
+        ways = [f"{name} {values[name](plan)}" for name, plan in self.fitting(free_bytes).items()]
+        raise ConfigError(
+            f"the run needs {human_bytes(self.bytes_in_all)} and {human_bytes(free_bytes)} are free; "
+            f"it fits with {' or '.join(ways)}"
+        )
+
+    def _with_fewer_seeds(self, free_bytes: int) -> Plan | None:
+        seeds = free_bytes // self.bytes_per_seed
+        return dataclasses.replace(self, seeds=seeds) if seeds >= 1 else None
+
+    def _with_less_replay(self, free_bytes: int) -> Plan | None:
+        slot = replay.size_in_bytes(dataclasses.replace(self.ring_shape, slots=1))
+        room = free_bytes // self.seeds - (self.bytes_per_seed - self.bytes_by_part["replay"])
+        rows = room // slot * self.config.unroll_length
+        if rows < max(self.config.prefill_rows, self.config.unroll_length):
+            return None
+        return dataclasses.replace(self, config=dataclasses.replace(self.config, replay_rows=rows))
+
+    def __str__(self) -> str:
+        config, ratio = self.config, self.updates_ratio
+        shape, parts = self.ring_shape, self.bytes_by_part
+        exact = self.steps_per_iteration / float(ratio)
+        return "\n".join(
+            [
+                f"steps    {self.total_steps:,} in {self.iterations} iterations of {config.num_envs} envs × "
+                f"{config.unroll_length} steps ({self.prefill_iterations} of them prefill)",
+                f"updates  {self.total_updates:,} of {config.batch_size} rows, {float(ratio):g} an iteration "
+                f"(one for {exact:.4g} steps), prepared {self.chunk_updates} at a time",
+                f"evals    {self.epochs}, every {self.train_iterations / self.epochs:.4g} iterations, "
+                f"{config.eval_envs} episodes each",
+                f"replay   {shape.slots * shape.segment_length:,} rows of each env, {config.storage}",
+                f"memory   {human_bytes(self.bytes_per_seed)} a seed ("
+                + ", ".join(f"{name} {human_bytes(size)}" for name, size in parts.items())
+                + f"), {human_bytes(self.bytes_in_all)} for {self.seeds} seed{'s' if self.seeds > 1 else ''}",
+            ]
+        )
+
+
+def human_bytes(count: float) -> str:
+    """A size as a person says it: 1.7 GiB."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:.3g} GiB"

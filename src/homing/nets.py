@@ -1,0 +1,157 @@
+"""Network modules, and what turns one into something that learns: `Net` (static) and `Fit` (arrays)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+
+from homing.errors import ConfigError, unknown
+from homing.types import Array, Key, Metrics
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "swish": nn.swish,
+    "relu": nn.relu,
+    "elu": nn.elu,
+    "gelu": nn.gelu,
+    "tanh": jnp.tanh,
+}
+
+COMPUTE_DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
+
+# U(±1/√fan_in): a uniform law has variance bound²/3.
+KERNEL_INIT = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
+
+LAYERS_PER_BLOCK = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class NetConfig:
+    """Shape of one network."""
+
+    width: int = 256
+    """Units of each hidden layer."""
+    depth: int = 2
+    """Hidden layers; with residual blocks a multiple of four, and the stem comes on top."""
+    activation: str = "swish"
+    """One of swish, relu, elu, gelu, tanh."""
+    layer_norm: bool = False
+    """LayerNorm before every activation."""
+    residual: Literal["none", "blocks"] = "none"
+    """Blocks: a stem, then a skip around every four layers, as in the 1000-layer networks."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Arithmetic of the layers; parameters stay float32."""
+
+    def __post_init__(self) -> None:
+        if self.activation not in ACTIVATIONS:
+            raise unknown("activation", self.activation, ACTIVATIONS)
+        if self.dtype not in COMPUTE_DTYPES:
+            raise unknown("network dtype", self.dtype, COMPUTE_DTYPES)
+        if self.residual not in ("none", "blocks"):
+            raise unknown("residual mode", self.residual, ("none", "blocks"))
+        if self.width < 1 or self.depth < 1:
+            raise ConfigError(f"width {self.width} and depth {self.depth} must be at least 1")
+        if self.residual == "blocks" and self.depth % LAYERS_PER_BLOCK:
+            near = max(LAYERS_PER_BLOCK, round(self.depth / LAYERS_PER_BLOCK) * LAYERS_PER_BLOCK)
+            raise ConfigError(f"residual blocks have four layers: depth {self.depth} is not a multiple; nearest: {near}")
+
+
+class Layer(nn.Module):
+    """Dense, LayerNorm if asked, activation."""
+
+    config: NetConfig
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        dtype = COMPUTE_DTYPES[self.config.dtype]
+        x = nn.Dense(self.config.width, kernel_init=KERNEL_INIT, dtype=dtype)(x)
+        if self.config.layer_norm:
+            x = nn.LayerNorm(dtype=dtype)(x)
+        return ACTIVATIONS[self.config.activation](x)
+
+
+class Block(nn.Module):
+    """Four layers and the skip around them; a scan's body, hence the second result."""
+
+    config: NetConfig
+
+    @nn.compact
+    def __call__(self, x: Array) -> tuple[Array, None]:
+        y = x
+        for _ in range(LAYERS_PER_BLOCK):
+            y = Layer(self.config)(y)
+        return x + y, None
+
+
+class MLP(nn.Module):
+    """Hidden layers, then a linear head of `outputs` units in float32."""
+
+    config: NetConfig
+    outputs: int
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        x = x.astype(COMPUTE_DTYPES[self.config.dtype])
+        if self.config.residual == "blocks":
+            x = self._blocks(Layer(self.config, name="stem")(x))
+        else:
+            for _ in range(self.config.depth):
+                x = Layer(self.config)(x)
+        return nn.Dense(self.outputs, kernel_init=KERNEL_INIT, name="head")(x.astype(jnp.float32))
+
+    def _blocks(self, x: Array) -> Array:
+        # One traced block for all of them: a thousand layers compile as fast as four.
+        count = self.config.depth // LAYERS_PER_BLOCK
+        scanned = nn.scan(
+            Block,
+            variable_axes={"params": 0},
+            split_rngs={"params": True},
+            length=count,
+            unroll=count if count <= 4 else 1,
+        )
+        return scanned(self.config, name="blocks")(x)[0]
+
+
+class Scalar(nn.Module):
+    """One learned number."""
+
+    start: float = 0.0
+
+    @nn.compact
+    def __call__(self) -> Array:
+        return self.param("value", lambda key: jnp.full((), self.start, jnp.float32))
+
+
+class Fit(struct.PyTreeNode):
+    """What a network has learned: arrays only, so that any two have the same tree."""
+
+    params: Any
+    opt_state: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Net:
+    """A module with its optimiser; static, it belongs to the agent."""
+
+    module: nn.Module
+    tx: optax.GradientTransformation
+
+    def init(self, key: Key, *inputs: Array) -> Fit:
+        """Fresh parameters for inputs of these shapes."""
+        params = self.module.init(key, *inputs)["params"]
+        return Fit(params=params, opt_state=self.tx.init(params))
+
+    def __call__(self, params: Any, *inputs: Array, method: str | None = None) -> Any:
+        return self.module.apply({"params": params}, *inputs, method=method)
+
+    def descend(self, fit: Fit, loss: Callable[[Any], tuple[Array, Metrics]]) -> tuple[Fit, Metrics]:
+        """One gradient step on `loss(params) -> (value, metrics)`."""
+        grads, metrics = jax.grad(loss, has_aux=True)(fit.params)
+        updates, opt_state = self.tx.update(grads, fit.opt_state, fit.params)
+        return Fit(params=optax.apply_updates(fit.params, updates), opt_state=opt_state), metrics

@@ -1,0 +1,196 @@
+"""The off-policy loop: collect, store, sample, relabel, learn; written for one seed, run for many."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import lax
+
+from homing import replay
+from homing.agents.base import OffPolicyAgent
+from homing.config import Plan, Sizes, TrainConfig
+from homing.evaluation import evaluate
+from homing.relabel import GOAL_SAMPLERS
+from homing.relabel import batch as relabelled
+from homing.replay import Ring, Timeline
+from homing.rollout import unroll
+from homing.types import Array, Batch, EnvState, Key, Metrics
+
+# Streams of random numbers that start from a seed's key.
+COLLECT, EVALUATE = 0, 1
+
+
+class TrainState(struct.PyTreeNode):
+    """A run of one seed between two iterations: arrays only. Counters that seeds share are arguments."""
+
+    env: EnvState
+    ring: Ring
+    learner: Any
+    key: Key  # never changes: an iteration's key is folded from it
+
+
+class Learning(struct.PyTreeNode):
+    """What the updates of an iteration pass on."""
+
+    learner: Any
+    totals: Metrics  # metrics summed over updates
+
+
+@dataclasses.dataclass(frozen=True)
+class OffPolicy:
+    """One agent in one environment, by a plan. `iteration` counts from 0 and goes on through the prefill."""
+
+    env: Any
+    agent: OffPolicyAgent
+    plan: Plan
+
+    def init(self, key: Key) -> TrainState:
+        k_env, k_learner, k_run = jax.random.split(key, 3)
+        return TrainState(
+            env=self.env.reset(k_env),
+            ring=replay.empty(self.plan.ring_shape),
+            learner=self.agent.init(k_learner),
+            key=k_run,
+        )
+
+    def fill(self, train: TrainState, start: Array, stop: Array) -> TrainState:
+        """Iterations start..stop−1 without learning: experience of the untrained policy."""
+
+        def body(iteration: Array, train: TrainState) -> TrainState:
+            k_collect, _ = jax.random.split(self._key(train, iteration))
+            return self.collect(train, iteration, k_collect)[0]
+
+        return lax.fori_loop(start, stop, body, train)
+
+    def epoch(self, train: TrainState, start: Array, stop: Array) -> tuple[TrainState, Metrics]:
+        """Iterations start..stop−1, and means of their metrics. The bounds are data: one program for any epoch."""
+
+        def body(iteration: Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
+            train, totals = carry
+            train, metrics = self.iterate(train, iteration)
+            return train, jax.tree.map(jnp.add, totals, metrics)
+
+        zeros = jax.tree.map(_zeros, jax.eval_shape(self.iterate, train, start)[1])
+        train, totals = lax.fori_loop(start, stop, body, (train, zeros))
+        return train, self._means(totals, start, stop) | {"finite": _all_finite(train)}
+
+    def iterate(self, train: TrainState, iteration: Array) -> tuple[TrainState, Metrics]:
+        """Collect one unroll, then learn from all that is stored; metrics are sums over the updates."""
+        k_collect, k_learn = jax.random.split(self._key(train, iteration))
+        train, metrics = self.collect(train, iteration, k_collect)
+        line = replay.timeline(train.ring, iteration + 1)
+        learner, totals = self.learn(train, line, iteration - self.plan.prefill_iterations, k_learn)
+        return train.replace(learner=learner), totals | metrics
+
+    def collect(self, train: TrainState, iteration: Array, key: Key) -> tuple[TrainState, Metrics]:
+        """One unroll of the exploring policy, into the ring."""
+
+        def policy(obs, k_action):
+            return self.agent.act(train.learner, obs, k_action, explore=True)
+
+        env, segment = unroll(self.env, train.env, policy, key, self.plan.config.unroll_length)
+        ring = replay.insert(train.ring, segment, iteration)
+        return train.replace(env=env, ring=ring), {"collect_reward": jnp.mean(segment.reward)}
+
+    def learn(self, train: TrainState, line: Timeline, round: Array, key: Key) -> tuple[Any, Metrics]:
+        """The updates of one round: whole chunks in a scan, then what is left over."""
+        plan = self.plan
+        chunks, rest = divmod(plan.updates_per_iteration, plan.chunk_updates)
+        before = updates_before(plan, round)
+        one = jax.eval_shape(lambda: self._batch(train.ring, line, key))
+        metrics = jax.eval_shape(self.agent.update, train.learner, one, key, before)[1]
+        carry = Learning(learner=train.learner, totals=jax.tree.map(_zeros, metrics))
+
+        def chunk(carry: Learning, first: Array) -> tuple[Learning, None]:
+            batches, keys, counts = self._prepare(train.ring, line, key, first, before, plan.chunk_updates)
+            return lax.scan(self._step, carry, (batches, keys, counts))
+
+        if chunks:
+            firsts = jnp.arange(chunks, dtype=jnp.int32) * plan.chunk_updates
+            carry, _ = lax.scan(chunk, carry, firsts)
+        if rest or plan.updates_ratio.denominator > 1:
+            first = jnp.int32(chunks * plan.chunk_updates)
+            prepared = self._prepare(train.ring, line, key, first, before, rest + 1)
+            count = updates_before(plan, round + 1) - before - first
+            carry = lax.fori_loop(0, count, lambda i, c: self._step(c, _take(prepared, i))[0], carry)
+        return carry.learner, carry.totals
+
+    def evaluate(self, train: TrainState, iteration: Array, env: Any) -> Metrics:
+        """The greedy policy on fresh starts and goals of `env`."""
+
+        def policy(obs, key):
+            return self.agent.act(train.learner, obs, key, explore=False)
+
+        return evaluate(env, policy, self._key(train, iteration, EVALUATE))
+
+    def _key(self, train: TrainState, iteration: Array, stream: int = COLLECT) -> Key:
+        return jax.random.fold_in(jax.random.fold_in(train.key, stream), iteration)
+
+    def _batch(self, ring: Ring, line: Timeline, key: Key) -> Batch:
+        """One batch of relabelled rows [B]."""
+        k_rows, k_goals = jax.random.split(key)
+        rows = replay.sample(ring, line, k_rows, self.plan.config.batch_size)
+        goal = GOAL_SAMPLERS[self.agent.goal_sampler](ring, line, rows, k_goals, self.agent.gamma)
+        return relabelled(ring, line, rows, goal, self.env.reward)
+
+    def _prepare(
+        self, ring: Ring, line: Timeline, key: Key, first: Array, before: Array, count: int
+    ) -> tuple[Batch, Key, Array]:
+        """Batches [U, B], keys [U] and update counts [U]. Each update has its own key: chunking changes nothing."""
+        index = first + jnp.arange(count, dtype=jnp.int32)
+        keys = jax.vmap(lambda i: jax.random.split(jax.random.fold_in(key, i)))(index)
+        batches = jax.vmap(lambda k_batch: self._batch(ring, line, k_batch))(keys[:, 0])
+        return batches, keys[:, 1], before + index
+
+    def _step(self, carry: Learning, prepared: tuple[Batch, Key, Array]) -> tuple[Learning, None]:
+        learner, metrics = self.agent.update(carry.learner, *prepared)
+        return Learning(learner=learner, totals=jax.tree.map(jnp.add, carry.totals, metrics)), None
+
+    def _means(self, totals: Metrics, start: Array, stop: Array) -> Metrics:
+        begin, end = (updates_before(self.plan, i - self.plan.prefill_iterations) for i in (start, stop))
+        counts = {"collect_reward": stop - start}
+        return {name: total / counts.get(name, end - begin).astype(jnp.float32) for name, total in totals.items()}
+
+
+def make_plan(config: TrainConfig, env: Any, agent: OffPolicyAgent, seeds: int = 1) -> Plan:
+    """The plan of a run; shapes are traced, nothing is allocated."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    sizes = Sizes(
+        state_dim=env.spec.state_dim,
+        action_dim=env.spec.action_dim,
+        goal_dim=env.spec.goal_dim,
+        learner_bytes=_size_of(agent.init, key),
+        env_bytes=_size_of(env.reset, key),
+    )
+    return Plan(config=config, sizes=sizes, seeds=seeds)
+
+
+def updates_before(plan: Plan, round: Array) -> Array:
+    """⌊round · r⌋ in int32 without overflow, r the plan's updates for each iteration."""
+    whole, part = divmod(plan.updates_ratio.numerator, plan.updates_ratio.denominator)
+    denominator = plan.updates_ratio.denominator
+    return round * whole + round // denominator * part + round % denominator * part // denominator
+
+
+def _size_of(fn: Callable[..., Any], *args: Any) -> int:
+    leaves = jax.tree.leaves(jax.eval_shape(fn, *args))
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+
+
+def _zeros(leaf: Any) -> Array:
+    return jnp.zeros(leaf.shape, leaf.dtype)
+
+
+def _take(tree: Any, i: Array) -> Any:
+    return jax.tree.map(lambda x: x[i], tree)
+
+
+def _all_finite(train: TrainState) -> Array:
+    """[] bool: no NaN or infinity in what was learned or in what the policy sees."""
+    leaves = [x for x in jax.tree.leaves((train.learner, train.env.obs)) if jnp.issubdtype(x.dtype, jnp.floating)]
+    return jnp.stack([jnp.all(jnp.isfinite(x)) for x in leaves]).all()

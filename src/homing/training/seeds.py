@@ -1,0 +1,63 @@
+"""Many seeds in one program: the only place that vmaps over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from homing.training.offpolicy import OffPolicy, TrainState
+from homing.types import Key
+
+
+def seed_keys(seeds: Sequence[int]) -> Key:
+    """One key for each seed [S]; it depends on that seed alone."""
+    return jnp.stack([jax.random.key(seed) for seed in seeds])
+
+
+def over_seeds(fn: Callable[..., Any], in_axes: Any, out_axes: Any = 0) -> Callable[..., Any]:
+    """`fn` for all seeds at once. Arguments with axis None (counters) are shared and stay unbatched."""
+    return jax.vmap(fn, in_axes=in_axes, out_axes=out_axes)
+
+
+def train_axes(env: Any) -> TrainState:
+    """Where the seed axis of a TrainState is; its environments' clock has none."""
+    return TrainState(env=env.seed_axes(), ring=0, learner=0, key=0)
+
+
+class Programs(NamedTuple):
+    """The compiled programs of a run, for all seeds. Bounds and iterations are Python ints or int32 scalars."""
+
+    init: Callable[..., TrainState]
+    """(keys [S]) -> TrainState"""
+    fill: Callable[..., TrainState]
+    """(train, start, stop) -> TrainState; the argument is donated"""
+    epoch: Callable[..., Any]
+    """(train, start, stop) -> (TrainState, metrics [S]); the argument is donated"""
+    evaluate: Callable[..., Any]
+    """(train, iteration) -> metrics [S]"""
+
+
+def programs(loop: OffPolicy, eval_env: Any) -> Programs:
+    """Each traced and compiled once, at its first call."""
+    axes = train_axes(loop.env)
+    fill = over_seeds(loop.fill, (axes, None, None), axes)
+    epoch = over_seeds(loop.epoch, (axes, None, None), (axes, 0))
+    evaluate = over_seeds(lambda train, iteration: loop.evaluate(train, iteration, eval_env), (axes, None))
+    return Programs(
+        init=jax.jit(over_seeds(loop.init, (0,), axes)),
+        fill=_counted(jax.jit(fill, donate_argnums=0)),
+        epoch=_counted(jax.jit(epoch, donate_argnums=0)),
+        evaluate=_counted(jax.jit(evaluate)),
+    )
+
+
+def _counted(fn: Callable[..., Any]) -> Callable[..., Any]:
+    # A Python int would enter as a weak type, and mixing both kinds of caller would compile twice.
+    def call(train: TrainState, *counts: Any) -> Any:
+        return fn(train, *(jnp.asarray(count, jnp.int32) for count in counts))
+
+    call.jitted = fn
+    return call
