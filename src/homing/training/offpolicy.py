@@ -19,7 +19,7 @@ from homing.relabel import GOAL_SAMPLERS
 from homing.relabel import batch as relabelled
 from homing.replay import Ring, Timeline
 from homing.rollout import unroll
-from homing.types import Array, Batch, EnvState, Key, Metrics
+from homing.types import Array, Batch, EnvState, Key, Metrics, Obs
 
 # Streams of random numbers that start from a seed's key.
 COLLECT, EVALUATE = 0, 1
@@ -32,13 +32,6 @@ class TrainState(struct.PyTreeNode):
     ring: Ring
     learner: Any
     key: Key  # never changes: an iteration's key is folded from it
-
-
-class Learning(struct.PyTreeNode):
-    """What the updates of an iteration pass on."""
-
-    learner: Any
-    totals: Metrics  # metrics summed over updates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,67 +56,59 @@ class OffPolicy:
 
         def body(iteration: Array, train: TrainState) -> TrainState:
             k_collect, _ = jax.random.split(self._key(train, iteration))
-            return self.collect(train, iteration, k_collect)[0]
+            return self.collect(train, iteration, k_collect)
 
         return lax.fori_loop(start, stop, body, train)
 
     def epoch(self, train: TrainState, start: Array, stop: Array) -> tuple[TrainState, Metrics]:
         """Iterations start..stop−1, and means of their metrics. The bounds are data: one program for any epoch."""
-
-        def body(iteration: Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
-            train, totals = carry
-            train, metrics = self.iterate(train, iteration)
-            return train, jax.tree.map(jnp.add, totals, metrics)
-
-        zeros = jax.tree.map(_zeros, jax.eval_shape(self.iterate, train, start)[1])
-        train, totals = lax.fori_loop(start, stop, body, (train, zeros))
+        totals = jax.tree.map(_zeros, self._metrics(train))
+        body = lambda iteration, carry: self.iterate(*carry, iteration)  # noqa: E731
+        train, totals = lax.fori_loop(start, stop, body, (train, totals))
         return train, self._means(totals, start, stop) | {"finite": _all_finite(train)}
 
-    def iterate(self, train: TrainState, iteration: Array) -> tuple[TrainState, Metrics]:
-        """Collect one unroll, then learn from all that is stored; metrics are sums over the updates."""
+    def iterate(self, train: TrainState, totals: Metrics, iteration: Array) -> tuple[TrainState, Metrics]:
+        """Collect one unroll, then learn from all that is stored; metrics are added to `totals`."""
         k_collect, k_learn = jax.random.split(self._key(train, iteration))
-        train, metrics = self.collect(train, iteration, k_collect)
+        train = self.collect(train, iteration, k_collect)
         line = replay.timeline(train.ring, iteration + 1)
-        learner, totals = self.learn(train, line, iteration - self.plan.prefill_iterations, k_learn)
-        return train.replace(learner=learner), totals | metrics
+        learner, totals = self.learn(train, totals, line, iteration - self.plan.prefill_iterations, k_learn)
+        return train.replace(learner=learner), totals
 
-    def collect(self, train: TrainState, iteration: Array, key: Key) -> tuple[TrainState, Metrics]:
+    def collect(self, train: TrainState, iteration: Array, key: Key) -> TrainState:
         """One unroll of the exploring policy, into the ring."""
 
-        def policy(obs, k_action):
+        def policy(obs: Obs, k_action: Key) -> Array:
             return self.agent.act(train.learner, obs, k_action, explore=True)
 
         env, segment = unroll(self.env, train.env, policy, key, self.plan.config.unroll_length)
-        ring = replay.insert(train.ring, segment, iteration)
-        return train.replace(env=env, ring=ring), {"collect_reward": jnp.mean(segment.reward)}
+        return train.replace(env=env, ring=replay.insert(train.ring, segment, iteration))
 
-    def learn(self, train: TrainState, line: Timeline, round: Array, key: Key) -> tuple[Any, Metrics]:
+    def learn(
+        self, train: TrainState, totals: Metrics, line: Timeline, round: Array, key: Key
+    ) -> tuple[Any, Metrics]:
         """The updates of one round: whole chunks in a scan, then what is left over."""
         plan = self.plan
         chunks, rest = divmod(plan.updates_per_iteration, plan.chunk_updates)
         before = updates_before(plan, round)
-        one = jax.eval_shape(lambda: self._batch(train.ring, line, key))
-        metrics = jax.eval_shape(self.agent.update, train.learner, one, key, before)[1]
-        carry = Learning(learner=train.learner, totals=jax.tree.map(_zeros, metrics))
+        carry = train.learner, totals
 
-        def chunk(carry: Learning, first: Array) -> tuple[Learning, None]:
-            batches, keys, counts = self._prepare(train.ring, line, key, first, before, plan.chunk_updates)
-            return lax.scan(self._step, carry, (batches, keys, counts))
+        def chunk(carry: Any, first: Array) -> tuple[Any, None]:
+            return lax.scan(self._step, carry, self._prepare(train.ring, line, key, first, before, plan.chunk_updates))
 
         if chunks:
-            firsts = jnp.arange(chunks, dtype=jnp.int32) * plan.chunk_updates
-            carry, _ = lax.scan(chunk, carry, firsts)
+            carry, _ = lax.scan(chunk, carry, jnp.arange(chunks, dtype=jnp.int32) * plan.chunk_updates)
         if rest or plan.updates_ratio.denominator > 1:
             first = jnp.int32(chunks * plan.chunk_updates)
             prepared = self._prepare(train.ring, line, key, first, before, rest + 1)
             count = updates_before(plan, round + 1) - before - first
-            carry = lax.fori_loop(0, count, lambda i, c: self._step(c, _take(prepared, i))[0], carry)
-        return carry.learner, carry.totals
+            carry = lax.fori_loop(0, count, lambda i, carry: self._step(carry, _take(prepared, i))[0], carry)
+        return carry
 
     def evaluate(self, train: TrainState, iteration: Array, env: Any) -> Metrics:
         """The greedy policy on fresh starts and goals of `env`."""
 
-        def policy(obs, key):
+        def policy(obs: Obs, key: Key) -> Array:
             return self.agent.act(train.learner, obs, key, explore=False)
 
         return evaluate(env, policy, self._key(train, iteration, EVALUATE))
@@ -147,14 +132,24 @@ class OffPolicy:
         batches = jax.vmap(lambda k_batch: self._batch(ring, line, k_batch))(keys[:, 0])
         return batches, keys[:, 1], before + index
 
-    def _step(self, carry: Learning, prepared: tuple[Batch, Key, Array]) -> tuple[Learning, None]:
-        learner, metrics = self.agent.update(carry.learner, *prepared)
-        return Learning(learner=learner, totals=jax.tree.map(jnp.add, carry.totals, metrics)), None
+    def _step(self, carry: Any, prepared: tuple[Batch, Key, Array]) -> tuple[Any, None]:
+        learner, totals = carry
+        learner, metrics = self.agent.update(learner, *prepared)
+        return (learner, jax.tree.map(jnp.add, totals, metrics)), None
+
+    def _metrics(self, train: TrainState) -> Metrics:
+        """Shapes of what an update measures."""
+
+        def update(train: TrainState) -> Metrics:
+            k_batch, k_update = jax.random.split(train.key)
+            batch = self._batch(train.ring, replay.timeline(train.ring, jnp.int32(1)), k_batch)
+            return self.agent.update(train.learner, batch, k_update, jnp.int32(0))[1]
+
+        return jax.eval_shape(update, train)
 
     def _means(self, totals: Metrics, start: Array, stop: Array) -> Metrics:
         begin, end = (updates_before(self.plan, i - self.plan.prefill_iterations) for i in (start, stop))
-        counts = {"collect_reward": stop - start}
-        return {name: total / counts.get(name, end - begin).astype(jnp.float32) for name, total in totals.items()}
+        return jax.tree.map(lambda total: total / (end - begin).astype(jnp.float32), totals)
 
 
 def make_plan(config: TrainConfig, env: Any, agent: OffPolicyAgent, seeds: int = 1) -> Plan:
