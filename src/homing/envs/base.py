@@ -99,35 +99,7 @@ class GoalEnv:
 
     def step(self, state: EnvState, action: Array) -> EnvState:
         """Act in every lane: action [N, action_dim] in [-1, 1]."""
-        ctrl = self.scene.spec.body.control(self.scene.engine, jnp.clip(action, -1.0, 1.0))
-        physics = self.scene.engine.step(state.physics, ctrl)
-        reached = self.scene.observe(physics, ctrl)
-        goal = state.obs.goal
-        broken = ~jnp.all(jnp.isfinite(reached), axis=-1)
-        reached = episode.where_lanes(broken, state.obs.state, reached)
-        achieved = self.achieved(reached)
-        metrics = self._metrics(achieved, goal)
-
-        steps = state.steps + 1
-        terminated = broken | self._fallen(reached)
-        truncated = (steps >= self.episode_length) & ~terminated
-        ended = terminated | truncated
-        fresh, cursor = episode.choose(ended, state.pool, state.cursor)
-        after = Obs(reached, goal)
-        state = state.replace(
-            physics=episode.where_lanes(ended, fresh.physics, physics),
-            obs=episode.where_lanes(ended, Obs(fresh.state, fresh.goal), after),
-            next_obs=after,
-            achieved_goal=achieved,
-            reward=self._reward(state.obs, reached, ctrl, metrics),
-            terminated=terminated,
-            truncated=truncated,
-            metrics=metrics,
-            steps=jnp.where(ended, 0, steps),
-            cursor=cursor,
-            clock=state.clock + 1,
-        )
-        return self._keep_pool(state)
+        return self._keep_pool(self._restart(self._move(state, action)))
 
     def achieved(self, state: Array) -> Array:
         """[..., goal_dim]: the entries of a state [..., state_dim] that goals are about."""
@@ -151,6 +123,42 @@ class GoalEnv:
         return EnvState(**{name: None if name == "clock" else 0 for name in fields})
 
     # -- parts ------------------------------------------------------------------------------------------
+
+    def _move(self, state: EnvState, action: Array) -> EnvState:
+        """The step itself; ended episodes are left where they ended."""
+        ctrl = self.scene.spec.body.control(self.scene.engine, jnp.clip(action, -1.0, 1.0))
+        physics = self.scene.engine.step(state.physics, ctrl)
+        reached = self.scene.observe(physics, ctrl)
+        # A simulation that blew up ends its episode, and what it computed is not shown.
+        broken = ~jnp.all(jnp.isfinite(reached), axis=-1)
+        reached = episode.where_lanes(broken, state.obs.state, reached)
+        achieved = self.achieved(reached)
+        metrics = self._metrics(achieved, state.obs.goal)
+        steps = state.steps + 1
+        terminated = broken | self._fallen(reached)
+        after = Obs(reached, state.obs.goal)
+        return state.replace(
+            physics=physics,
+            obs=after,
+            next_obs=after,
+            achieved_goal=achieved,
+            reward=self._reward(state.obs, reached, ctrl, metrics),
+            terminated=terminated,
+            truncated=(steps >= self.episode_length) & ~terminated,
+            metrics=metrics,
+            steps=steps,
+            clock=state.clock + 1,
+        )
+
+    def _restart(self, state: EnvState) -> EnvState:
+        """Start a new episode in every lane whose episode has ended."""
+        fresh, cursor = episode.choose(state.ended, state.pool, state.cursor)
+        return state.replace(
+            physics=episode.where_lanes(state.ended, fresh.physics, state.physics),
+            obs=episode.where_lanes(state.ended, Obs(fresh.state, fresh.goal), state.obs),
+            steps=jnp.where(state.ended, 0, state.steps),
+            cursor=cursor,
+        )
 
     def _deal(self, key: Key, count: int) -> episode.Start:
         """`count` fresh starts with their goals."""

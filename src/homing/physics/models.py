@@ -178,7 +178,7 @@ class Model:
 
         Lengths add up along the chain of links, whatever the joints do.
         """
-        model = self.spec.compile()
+        model = self._compile()
         root = model.body(body).id
         farthest = 0.0
         for geom in range(model.ngeom):
@@ -202,15 +202,20 @@ class Model:
 
     def compile(self) -> mujoco.MjModel:
         """The simulator's model. `init_qpos` grows by zeros for joints that were added."""
-        try:
-            model = self.spec.compile()
-        except ValueError as error:
-            raise ConfigError(f"the model does not compile: {error}") from error
+        model = self._compile()
         for numeric in self.spec.numerics:
             if numeric.name == "init_qpos" and len(numeric.data) < model.nq:
                 self.set_number("init_qpos", [*numeric.data, *[0.0] * (model.nq - len(numeric.data))])
-                return self.spec.compile()
+                return self._compile()
         return model
+
+    def _compile(self) -> mujoco.MjModel:
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=".*settotalmass")  # the half-cheetah's file has it
+                return self.spec.compile()
+        except ValueError as error:
+            raise ConfigError(f"the model does not compile: {error}") from error
 
 
 def _coordinates(body) -> int:

@@ -1,0 +1,74 @@
+"""Measuring speed on the machine at hand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import jax
+import jax.numpy as jnp
+
+from homing import hardware
+from homing.envs import make
+from homing.envs.base import GoalEnv, check_size
+from homing.types import EnvState
+
+
+def bench_physics(env_id: str, num_envs: int, steps: int = 256, repeats: int = 5, physics: str | None = None) -> dict:
+    """Environment steps per second with auto-reset, under random actions, and what the auto-reset costs.
+
+    `reset_share` is the part of a step that ending and starting episodes takes: 1 − (time without)/(time with).
+    """
+    check_size("steps", steps)
+    check_size("repeats", repeats)
+    env = make(env_id, num_envs=num_envs, physics=physics)
+    begin = time.perf_counter()
+    reset = jax.jit(env.reset).lower(jax.random.key(0)).compile()
+    state = jax.block_until_ready(reset(jax.random.key(0)))
+    reset_seconds = time.perf_counter() - begin
+    begin = time.perf_counter()
+    run = _compile_run(env, env.step, state, steps)
+    compile_seconds = time.perf_counter() - begin
+    seconds, state = _time(run, state, repeats)
+    bare, _ = _time(_compile_run(env, env._move, state, steps), state, repeats)
+    return {
+        "env": env.id,
+        "physics": env.spec.physics,
+        "num_envs": num_envs,
+        "steps": steps,
+        "steps_per_second": steps * num_envs / seconds,
+        "milliseconds_per_step": 1e3 * seconds / steps,
+        "reset_share": 1.0 - bare / seconds,
+        "compile_seconds": compile_seconds,
+        "reset_compile_seconds": reset_seconds,
+        "bytes_per_env": _bytes(state) / num_envs,
+        **hardware.describe(),
+    }
+
+
+def _compile_run(env: GoalEnv, step: Callable, state: EnvState, steps: int) -> Callable:
+    """A compiled function that takes `steps` steps under random actions."""
+
+    def run(state: EnvState) -> EnvState:
+        key = jax.random.key(1)
+        actions = jax.random.uniform(key, (16, env.num_envs, env.spec.action_dim), jnp.float32, -1.0, 1.0)
+        body = lambda i, state: step(state, actions[i % 16])
+        return jax.lax.fori_loop(0, steps, body, state)
+
+    return jax.jit(run).lower(state).compile()
+
+
+def _time(run: Callable, state: EnvState, repeats: int) -> tuple[float, EnvState]:
+    """Median seconds of a run, after one that warms up."""
+    state = jax.block_until_ready(run(state))
+    taken = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        state = jax.block_until_ready(run(state))
+        taken.append(time.perf_counter() - begin)
+    return median(taken), state
+
+
+def _bytes(tree) -> int:
+    return sum(x.nbytes for x in jax.tree.leaves(tree))
