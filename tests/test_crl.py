@@ -1,0 +1,164 @@
+"""The CRL agent: its policy law, its losses and every combination of its tables."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from probes import ProbeSpec
+from scipy import stats
+
+from homing.agents import agent_config, make_agent
+from homing.agents.crl import CRL, CRLConfig, squashed_sample
+from homing.errors import ConfigError, UnknownNameError
+from homing.nets import NetConfig
+from homing.objectives.contrastive import OBJECTIVES
+from homing.objectives.energies import ENERGIES
+from homing.types import Batch, Obs
+
+SPEC = ProbeSpec(state_dim=4, action_dim=2, goal_dim=3, goal_indices=(0, 1, 2), threshold=0.1)
+SMALL = NetConfig(width=16)
+
+
+def crl(**settings):
+    return CRL(CRLConfig(**({"critic_net": SMALL, "actor_net": SMALL, "representation_dim": 8} | settings)), SPEC)
+
+
+def some_batch(rows=12, seed=0):
+    rng = np.random.default_rng(seed)
+
+    def normal(dim):
+        return jnp.asarray(rng.normal(size=(rows, dim)), jnp.float32)
+
+    obs = Obs(state=normal(4), goal=normal(3))
+    ones = jnp.ones(rows, jnp.float32)
+    return Batch(obs=obs, action=jnp.tanh(normal(2)), next_obs=obs, reward=ones, discount=ones, weight=ones)
+
+
+def test_defaults_are_the_papers():
+    config = agent_config("crl")
+    assert (config.objective, config.energy, config.logsumexp_weight) == ("infonce_symmetric", "l2", 0.1)
+    assert (config.actor_lr, config.critic_lr, config.alpha_lr) == (6e-4, 3e-4, 3e-4)
+    assert (config.critic_net.width, config.critic_net.depth, config.representation_dim) == (256, 2, 64)
+
+
+def test_log_density_of_squashed_actions_is_the_change_of_variables():
+    mean = jnp.asarray([[0.3, -1.0], [12.0, -12.0]], jnp.float32)
+    log_std = jnp.asarray([[-0.5, 0.7], [1.0, 1.0]], jnp.float32)
+    action, log_prob = squashed_sample(mean, log_std, jax.random.key(0))
+    noise = np.asarray(jax.random.normal(jax.random.key(0), mean.shape), np.float64)
+    x = np.asarray(mean) + np.exp(np.asarray(log_std, np.float64)) * noise
+    np.testing.assert_allclose(action, np.tanh(x), rtol=1e-5)
+    log_slope = np.log(4) - 2 * np.logaddexp(x, -x)  # of tanh: 1 / cosh²
+    expected = stats.norm.logpdf(x, mean, np.exp(np.asarray(log_std, np.float64))) - log_slope
+    np.testing.assert_allclose(log_prob, expected.sum(-1), rtol=1e-5)
+
+
+def test_log_deviations_stay_within_the_papers_range():
+    agent = crl()
+    learner = agent.init(jax.random.key(0))
+    wild = Obs(state=1e4 * some_batch().obs.state, goal=some_batch().obs.goal)
+    _, log_std = agent.actor(learner.actor.params, wild)
+    assert -5 <= float(log_std.min()) < -4.9
+    assert 1.9 < float(log_std.max()) <= 2
+
+
+def test_greedy_actions_are_the_squashed_mean_and_ignore_the_key():
+    agent = crl()
+    learner, obs = agent.init(jax.random.key(0)), some_batch().obs
+    greedy = [agent.act(learner, obs, jax.random.key(k), explore=False) for k in (1, 2)]
+    explored = [agent.act(learner, obs, jax.random.key(k), explore=True) for k in (1, 2)]
+    np.testing.assert_array_equal(*greedy)
+    np.testing.assert_array_equal(greedy[0], jnp.tanh(agent.actor(learner.actor.params, obs)[0]))
+    assert not np.array_equal(*explored)
+
+
+def test_layer_norm_is_in_both_encoders_and_in_the_actor():
+    norm = NetConfig(width=8, layer_norm=True)
+    learner = crl(critic_net=norm, actor_net=norm).init(jax.random.key(0))
+    assert "LayerNorm_0" in learner.actor.params["MLP_0"]["Layer_0"]
+    assert "LayerNorm_0" in learner.critic.params["phi"]["Layer_1"]
+    assert "LayerNorm_0" in learner.critic.params["psi"]["Layer_1"]
+
+
+def test_update_is_the_gradient_step_of_each_loss_on_the_old_parameters():
+    agent, batch, key = crl(), some_batch(), jax.random.key(5)
+    old = agent.init(jax.random.key(0))
+    new, metrics = agent.update(old, batch, key, jnp.int32(0))
+
+    def critic_loss(params):
+        phi, psi = agent.critic(params, batch.obs.state, batch.action, batch.obs.goal)
+        f = -jnp.sqrt(jnp.sum((phi[:, None] - psi[None]) ** 2, axis=-1) + 1e-6)
+        rows, columns = jax.nn.logsumexp(f, axis=1), jax.nn.logsumexp(f, axis=0)
+        return jnp.mean(rows + columns - 2 * jnp.diagonal(f)) + 0.1 * jnp.mean(rows**2)
+
+    def actor_loss(params):
+        action, log_prob = squashed_sample(*agent.actor(params, batch.obs), jax.random.split(key)[0])
+        phi, psi = agent.critic(old.critic.params, batch.obs.state, action, batch.obs.goal)
+        return jnp.mean(log_prob + jnp.sqrt(jnp.sum((phi - psi) ** 2, axis=-1) + 1e-6))
+
+    for loss, name, lr in [(critic_loss, "critic", 3e-4), (actor_loss, "actor", 6e-4)]:
+        fit = getattr(old, name)
+        value, grads = jax.value_and_grad(loss)(fit.params)
+        assert float(metrics[f"{name}_loss"]) == pytest.approx(float(value), rel=1e-4)
+        # Adam's first step is lr · sign(gradient): compare the moments, which are not levelled out.
+        np.testing.assert_allclose(
+            optax.tree.norm(getattr(new, name).opt_state[0].mu), 0.1 * optax.tree.norm(grads), rtol=1e-3
+        )
+        moved = jax.tree.map(lambda a, b: jnp.abs(a - b).max(), fit.params, getattr(new, name).params)
+        assert max(map(float, jax.tree.leaves(moved))) == pytest.approx(lr, rel=0.01)
+
+
+def test_entropy_weight_falls_while_the_policy_is_too_random():
+    agent = crl()
+    old = agent.init(jax.random.key(0))
+    new, metrics = agent.update(old, some_batch(), jax.random.key(1), jnp.int32(0))
+    assert float(metrics["entropy"]) > agent.target_entropy == -1
+    assert float(metrics["alpha"]) == 1
+    assert float(agent.alpha(new.alpha.params)) == pytest.approx(-3e-4, rel=1e-3)
+
+
+def test_random_goals_take_the_row_before_with_their_probability():
+    goal = jnp.arange(20_000, dtype=jnp.float32)[:, None]
+    mixed = crl(random_goals=0.3)._mixed_goals(goal, jax.random.key(0))
+    swapped = np.asarray(mixed != goal)[:, 0]
+    assert swapped.mean() == pytest.approx(0.3, abs=0.02)
+    np.testing.assert_array_equal(np.asarray(mixed)[swapped], np.roll(goal, 1, axis=0)[swapped])
+    np.testing.assert_array_equal(crl()._mixed_goals(goal, jax.random.key(0)), goal)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_objective_trains_with_every_energy(objective):
+    batch = some_batch()
+
+    def run(energy):
+        agent = crl(objective=objective, energy=energy, random_goals=0.5)
+        learner = agent.init(jax.random.key(0))
+        return agent.update(learner, batch, jax.random.key(1), jnp.int32(0))
+
+    for energy in ENERGIES:
+        learner, metrics = run(energy)
+        assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves((learner, metrics))), energy
+
+
+def test_two_inits_share_structure_and_strong_types():
+    agent = crl()
+    a, b = agent.init(jax.random.key(0)), agent.init(jax.random.key(1))
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    c, _ = agent.update(a, some_batch(), jax.random.key(2), jnp.int32(0))
+    for x, y, z in zip(*map(jax.tree.leaves, (a, b, c)), strict=True):
+        assert x.aval == y.aval == z.aval
+        assert not z.weak_type
+
+
+def test_wrong_names_and_numbers_are_answered():
+    with pytest.raises(UnknownNameError, match="infonce"):
+        CRLConfig(objective="infonse")
+    with pytest.raises(UnknownNameError, match="l2"):
+        CRLConfig(energy="l3")
+    with pytest.raises(ConfigError, match="gamma"):
+        CRLConfig(gamma=1.0)
+    with pytest.raises(UnknownNameError, match="crl"):
+        agent_config("clr")
+    with pytest.raises(TypeError):
+        make_agent(object(), SPEC)

@@ -1,0 +1,113 @@
+"""Networks: sizes, initial law, LayerNorm, residual blocks, one gradient step."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from homing.errors import ConfigError, UnknownNameError
+from homing.nets import MLP, Net, NetConfig, Scalar
+
+X = jnp.asarray(np.random.default_rng(0).normal(size=(6, 5)), jnp.float32)
+
+
+def params_of(config, outputs=3):
+    return MLP(config, outputs).init(jax.random.key(0), X)["params"]
+
+
+def dense_kernels(params):
+    flat = jax.tree_util.tree_flatten_with_path(params)[0]
+    return [leaf for path, leaf in flat if path[-1].key == "kernel"]
+
+
+def test_weights_are_uniform_within_one_over_root_fan_in_and_biases_zero():
+    params = params_of(NetConfig(width=200, depth=3), outputs=50)
+    kernels = dense_kernels(params)
+    assert len(kernels) == 4
+    for kernel in kernels:
+        bound = 1 / np.sqrt(kernel.shape[0])
+        assert 0.97 * bound < float(jnp.abs(kernel).max()) <= bound
+        assert float(kernel.std()) == pytest.approx(bound / np.sqrt(3), rel=0.06)
+    flat = jax.tree_util.tree_flatten_with_path(params)[0]
+    assert all(bool((leaf == 0).all()) for path, leaf in flat if path[-1].key == "bias")
+
+
+def test_plain_network_equals_matrix_products():
+    config = NetConfig(width=4, depth=2, activation="relu")
+    params = params_of(config)
+    layers = [params["Layer_0"]["Dense_0"], params["Layer_1"]["Dense_0"]]
+    x = np.asarray(X)
+    for layer in layers:
+        x = np.maximum(x @ layer["kernel"] + layer["bias"], 0)
+    expected = x @ params["head"]["kernel"] + params["head"]["bias"]
+    np.testing.assert_allclose(MLP(config, 3).apply({"params": params}, X), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_layer_norm_stands_before_every_activation():
+    plain = params_of(NetConfig(width=4, depth=3))
+    normed = params_of(NetConfig(width=4, depth=3, layer_norm=True))
+    assert not any("LayerNorm_0" in plain[f"Layer_{i}"] for i in range(3))
+    assert all("LayerNorm_0" in normed[f"Layer_{i}"] for i in range(3))
+
+
+def test_residual_blocks_equal_a_loop():
+    config = NetConfig(width=8, depth=24, layer_norm=True, residual="blocks", activation="tanh")
+    params = params_of(config)
+
+    def layer(p, x):
+        x = x @ p["Dense_0"]["kernel"] + p["Dense_0"]["bias"]
+        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
+        return np.tanh(x * p["LayerNorm_0"]["scale"] + p["LayerNorm_0"]["bias"])
+
+    x = layer(params["stem"], np.asarray(X))
+    for b in range(6):
+        block = jax.tree.map(lambda leaf, b=b: np.asarray(leaf[b]), params["blocks"])
+        y = x
+        for i in range(4):
+            y = layer(block[f"Layer_{i}"], y)
+        x = x + y
+    expected = x @ params["head"]["kernel"] + params["head"]["bias"]
+    np.testing.assert_allclose(MLP(config, 3).apply({"params": params}, X), expected, rtol=1e-3, atol=1e-4)
+    kernels = np.asarray(params["blocks"]["Layer_0"]["Dense_0"]["kernel"])
+    assert not np.allclose(kernels[0], kernels[1]), "blocks must start from different weights"
+
+
+def test_a_thousand_layers_have_finite_gradients_and_few_instructions():
+    def lines(depth):
+        module = MLP(NetConfig(width=8, depth=depth, layer_norm=True, residual="blocks"), 3)
+        params = jax.eval_shape(module.init, jax.random.key(0), X)["params"]
+        grad = jax.jit(jax.grad(lambda p: module.apply({"params": p}, X).sum()))
+        return module, grad, grad.lower(params).as_text().count("\n")
+
+    module, grad, deep = lines(1024)
+    assert deep <= 1.1 * lines(64)[2]
+    grads = grad(module.init(jax.random.key(0), X)["params"])
+    assert all(bool(jnp.isfinite(g).all()) for g in jax.tree.leaves(grads))
+
+
+def test_bfloat16_arithmetic_keeps_float32_parameters_and_outputs():
+    config = NetConfig(width=32, depth=2, layer_norm=True, dtype="bfloat16")
+    params = params_of(config)
+    out = MLP(config, 3).apply({"params": params}, X)
+    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}
+    assert out.dtype == jnp.float32
+    exact = MLP(NetConfig(width=32, depth=2, layer_norm=True), 3).apply({"params": params}, X)
+    assert not np.array_equal(out, exact)
+    np.testing.assert_allclose(out, exact, atol=0.05)
+
+
+def test_wrong_settings_are_answered_with_right_ones():
+    with pytest.raises(ConfigError, match="nearest: 8"):
+        NetConfig(depth=7, residual="blocks")
+    with pytest.raises(UnknownNameError, match="swish"):
+        NetConfig(activation="swisch")
+
+
+def test_descend_is_one_step_of_the_optimiser():
+    net = Net(Scalar(start=3.0), optax.sgd(0.1))
+    fit = net.init(jax.random.key(0))
+    fit, metrics = net.descend(fit, lambda params: (jnp.square(net(params)), {"seen": net(params)}))
+    assert float(net(fit.params)) == pytest.approx(3 - 0.1 * 6)
+    assert float(metrics["seen"]) == 3
+    assert not fit.params["value"].weak_type
