@@ -1,0 +1,97 @@
+"""Evaluation on an environment whose answers are known, and statistics over seeds."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from probes import Probe, ProbeSpec
+
+from homing.evaluation import aggregate, bootstrap_interval, evaluate, iqm
+
+LANES, LIMIT, GOAL = 50, 8, 3
+
+
+def counter():
+    """State (count, deadline): counts up, ends at its deadline (1..12) or the limit 8; the goal is the count 3."""
+
+    def start(key):
+        return jnp.stack([jnp.float32(0), jax.random.randint(key, (), 1, 13).astype(jnp.float32)])
+
+    def dynamics(state, action, steps, key):
+        state = state + jnp.asarray([1, 0], jnp.float32)
+        return state, state[0] >= state[1]
+
+    spec = ProbeSpec(state_dim=2, action_dim=1, goal_dim=1, goal_indices=(0,), threshold=1.5)
+    goal = jnp.full((1,), GOAL, jnp.float32)
+    return Probe(spec, start, lambda key: goal, dynamics, LANES, LIMIT)
+
+
+def still(obs, key):
+    return jnp.zeros((LANES, 1), jnp.float32)
+
+
+def expected(deadlines):
+    rows = []
+    for deadline in deadlines:
+        length = int(min(deadline, LIMIT))
+        distances = [abs(count - GOAL) for count in range(1, length + 1)]
+        near = [d < 1.5 for d in distances]
+        rows.append(
+            {
+                "success_any": any(near),
+                "success_end": near[-1],
+                "time_near_goal": sum(near) / LIMIT,
+                "return": sum(near),
+                "episode_length": length,
+                "final_distance": distances[-1],
+                "mean_distance": sum(distances) / length,
+            }
+        )
+    return {name: np.mean([row[name] for row in rows]) for name in rows[0]}
+
+
+def test_only_the_first_episode_of_each_lane_counts():
+    env, key = counter(), jax.random.key(0)
+    deadlines = np.asarray(env.reset(jax.random.split(key)[0]).obs.state[:, 1])
+    assert deadlines.min() < 3
+    assert deadlines.max() > LIMIT
+    found = jax.jit(lambda key: evaluate(env, still, key))(key)
+    wanted = expected(deadlines)
+    assert set(found) == set(wanted)
+    for name, value in wanted.items():
+        assert float(found[name]) == pytest.approx(value, rel=1e-5), name
+
+
+def test_absent_metrics_are_absent_and_extra_successes_are_counted():
+    class Other(Probe):
+        def _metrics(self, achieved, goal):
+            return {"success": self.reward(achieved, goal), "success_easy": jnp.ones(LANES, jnp.float32)}
+
+    env = Other(**vars(counter()))
+    found = evaluate(env, still, jax.random.key(0))
+    assert not any("distance" in name for name in found)
+    assert float(found["success_easy_any"]) == 1
+    assert float(found["success_any"]) < 1
+
+
+def test_iqm_is_the_mean_of_the_middle_half():
+    assert iqm([100, 1, 2, 3, 4, 5, 6, -100]) == pytest.approx(np.mean([2, 3, 4, 5]))
+
+
+def test_bootstrap_interval_covers_the_true_value_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    hits = 0
+    for _ in range(200):
+        low, high = bootstrap_interval(rng.normal(size=40), resamples=500)
+        hits += low <= 0 <= high
+    assert 0.88 <= hits / 200 <= 1.0
+    assert bootstrap_interval([0.5]) == (0.5, 0.5)
+    assert bootstrap_interval([1, 2, 3, 4]) == bootstrap_interval([1, 2, 3, 4])
+
+
+def test_aggregate_leaves_broken_seeds_out():
+    told = aggregate({"success_any": np.array([0.5, np.nan, 0.7]), "final_distance": [np.nan, np.inf]})
+    assert set(told) == {"success_any"}
+    assert told["success_any"]["seeds"] == 2
+    assert told["success_any"]["iqm"] == pytest.approx(0.6)
+    assert told["success_any"]["low"] <= 0.6 <= told["success_any"]["high"]
