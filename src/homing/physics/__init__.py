@@ -2,7 +2,13 @@
 
 import contextlib
 import io
+import os
+import sys
 import warnings
+
+# MuJoCo picks its way of drawing when it is first imported; without a screen only EGL works.
+if sys.platform == "linux" and not os.environ.get("DISPLAY"):
+    os.environ.setdefault("MUJOCO_GL", "egl")
 
 # MJX and brax print and warn about optional parts when they are first imported.
 with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():

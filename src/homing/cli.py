@@ -1,0 +1,210 @@
+"""The command line: commands, no logic."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from homing.errors import ConfigError, HomingError
+from homing.version import __version__
+
+app = tyro.extras.SubcommandApp()
+bench_app = tyro.extras.SubcommandApp()
+
+Env = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
+Options = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE", help_behavior_hint="")]
+
+
+def parse_options(settings: tuple[str, ...]) -> dict[str, Any]:
+    """`("task.within=0.3",)` as a mapping; values are read as JSON where they are, else as text."""
+    options = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"an option is written NAME=VALUE, for instance task.within=0.3, not {setting!r}")
+        try:
+            options[name] = json.loads(text)
+        except json.JSONDecodeError:
+            options[name] = text
+    return options
+
+
+@app.command(name="envs")
+def envs(json_: Annotated[bool, tyro.conf.arg(name="json")] = False) -> None:
+    """List the environments.
+
+    Args:
+        json_: print JSON, with the names of all state entries, instead of a table
+    """
+    from homing.envs import ALIASES, env_ids, make
+
+    infos = [make(id).spec for id in env_ids()]
+    if json_:
+        rows = [dataclasses.asdict(info) for info in infos]
+        for row in rows:
+            row["aliases"] = [alias for alias, own in ALIASES.items() if own == row["id"]]
+        print(json.dumps(rows, indent=1))
+        return
+    table = Table(title=f"{len(infos)} environments")
+    for heading in ("id", "body", "task", "arena", "physics", "dt"):
+        table.add_column(heading)
+    for heading in ("state", "goal", "action", "within", "length"):
+        table.add_column(heading, justify="right")
+    table.add_column("ends early")
+    for i in infos:
+        sizes = (i.state_dim, i.goal_dim, i.action_dim, f"{i.threshold:g}", i.episode_length)
+        early = "yes" if i.ends_early else ""
+        table.add_row(i.id, i.body, i.task, i.arena, i.physics, f"{i.dt:g}", *map(str, sizes), early)
+    _console(wide=True).print(table)
+
+
+@app.command(name="render")
+def render(
+    env: Env,
+    out: Path,
+    policy: Literal["random", "zero"] = "random",
+    steps: int = 100,
+    seed: int = 0,
+    width: int = 640,
+    height: int = 480,
+    physics: str | None = None,
+    option: Options = (),
+) -> None:
+    """Draw an environment, with its goal.
+
+    Args:
+        env: id of the environment (see `homing envs`)
+        out: file to write: a .png shows the last step, a .gif or .mp4 all of them
+        policy: what the robot does
+        steps: environment steps to take
+        seed: of start, goal and actions
+        width: of the picture in pixels
+        height: of the picture in pixels
+        physics: another pipeline than the environment's own
+        option: settings of body, task or arena, for instance task.within=0.3
+    """
+    from homing import render as rendering
+    from homing.envs import make
+    from homing.envs.base import check_size
+
+    rendering.check_output(out)
+    for name, value in (("steps", steps), ("width", width), ("height", height)):
+        check_size(name, value)
+    made = make(env, num_envs=1, physics=physics, options=parse_options(option))
+    film = rendering.record(made, rendering.policy_named(policy, made), steps, seed)
+    frames = rendering.draw(made, film, width, height, every=steps if out.suffix == ".png" else 1)
+    print(f"wrote {rendering.save(frames, out, fps=1.0 / made.spec.dt)}")
+
+
+@bench_app.command(name="physics")
+def bench_physics(
+    env: tuple[str, ...] = ("ant",),
+    num_envs: tuple[int, ...] = (1024,),
+    steps: int = 256,
+    repeats: int = 5,
+    physics: str | None = None,
+    json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    out: Path | None = None,
+) -> None:
+    """Measure environment steps per second, with auto-reset, under random actions.
+
+    Args:
+        env: ids of environments, or `all`
+        num_envs: batch sizes to measure each at
+        steps: environment steps in one timed run
+        repeats: timed runs, of which the median counts
+        physics: another pipeline than the environments' own
+        json_: print JSON instead of a table
+        out: also write the JSON to this file
+    """
+    from homing import bench
+    from homing.envs import env_ids
+    from homing.envs.registry import resolve
+
+    ids = env_ids() if env == ("all",) else tuple(resolve(id) for id in env)
+    rows = []
+    for id in ids:
+        for n in num_envs:
+            rows.append(bench.bench_physics(id, n, steps, repeats, physics))
+            if not json_:
+                _print_physics(rows[-1])
+            if out is not None:
+                write_json(out, rows)
+    if json_:
+        print(json.dumps(rows, indent=1))
+
+
+def _print_physics(row: dict) -> None:
+    print(
+        f"{row['env']:24s} {row['num_envs']:6d} envs  {row['steps_per_second']:12,.0f} steps/s  "
+        f"{row['milliseconds_per_step']:8.3f} ms a step  auto-reset {row['reset_share']:6.1%}  "
+        f"compiled in {row['compile_seconds']:5.1f} s  {row['bytes_per_env']:7.0f} B/env",
+        flush=True,
+    )
+
+
+@app.command(name="doctor")
+def doctor(json_: Annotated[bool, tyro.conf.arg(name="json")] = False) -> None:
+    """Check versions, devices, memory and drawing, and say what to do about what is wrong.
+
+    Args:
+        json_: print JSON instead of text
+    """
+    from homing.doctor import examine
+
+    findings = examine()
+    if json_:
+        print(json.dumps([dataclasses.asdict(f) for f in findings], indent=1))
+    else:
+        console = _console()
+        for f in findings:
+            console.print(f"[{'green' if f.well else 'red'}]{'ok ' if f.well else 'FIX'}[/] {f.what}: {f.found}", highlight=False)
+            if not f.well:
+                console.print(f"    {f.fix}", highlight=False)
+    if not all(f.well for f in findings):
+        raise SystemExit(1)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a whole file or none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(path.name + ".part")
+    draft.write_text(json.dumps(content, indent=1) + "\n")
+    draft.replace(path)
+
+
+def _console(wide: bool = False) -> Console:
+    """A table must not be cut where the output is no terminal."""
+    return Console(width=160 if wide and not sys.stdout.isatty() else None)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Entry point of `homing` and of `python -m homing`."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    if args == ["--version"]:
+        print(f"homing {__version__}")
+        return
+    try:
+        if args[:1] == ["bench"]:
+            bench_app.cli(prog="homing bench", description="Measure speed on this machine.", args=args[1:])
+        else:
+            app.cli(prog="homing", description="Goal-conditioned reinforcement learning.", args=args)
+    except HomingError as error:
+        print(f"homing: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+@app.command(name="bench")
+def _bench() -> None:
+    """Measure speed on this machine: `homing bench physics`."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Pictures of a scene: link frames in, pixels out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+
+from homing.errors import HomingError
+from homing.physics.models import GEOM_TYPES, Model
+
+ROBOT_RGBA = (0.86, 0.47, 0.24, 1.0)
+SKY = ((0.93, 0.95, 0.98), (0.62, 0.70, 0.80))
+GROUND = ((0.80, 0.82, 0.84), (0.70, 0.73, 0.76))
+
+
+@dataclass(frozen=True)
+class Camera:
+    """A view from `distance` metres at a point; azimuth and elevation in degrees."""
+
+    target: tuple[float, float, float]
+    distance: float
+    azimuth: float = 90.0
+    elevation: float = -35.0
+
+
+@dataclass(frozen=True)
+class Marker:
+    """A shape drawn into the picture only."""
+
+    shape: str
+    pos: tuple[float, float, float]
+    size: tuple[float, float, float]
+    rgba: tuple[float, float, float, float]
+
+
+class Drawer:
+    """Draws one lane of a model: close it, or use it in a `with`."""
+
+    def __init__(self, model: Model, own_colours: Sequence[str], width: int, height: int, tile: float):
+        """own_colours: bodies that keep the colours of their geoms; tile: metres of a square of the floor."""
+        _dress(model, set(own_colours), tile)
+        model.spec.visual.global_.offwidth = width
+        model.spec.visual.global_.offheight = height
+        self.model = model.compile()
+        self.data = mujoco.MjData(self.model)
+        mujoco.mj_forward(self.model, self.data)
+        try:
+            self.renderer = mujoco.Renderer(self.model, height=height, width=width)
+        except Exception as error:  # each way of drawing fails with errors of its own
+            raise HomingError(
+                f"no picture can be drawn here ({error}); on a machine without a screen install EGL "
+                "(Debian: libegl1) or set MUJOCO_GL=osmesa and install libosmesa6"
+            ) from error
+        for flag in ("mjRND_SHADOW", "mjRND_REFLECTION", "mjRND_HAZE"):
+            self.renderer.scene.flags[getattr(mujoco.mjtRndFlag, flag)] = 0
+
+    def draw(self, pos: np.ndarray, rot: np.ndarray, camera: Camera, markers: Sequence[Marker] = ()) -> np.ndarray:
+        """[height, width, 3] uint8 of links at pos [L, 3] turned by rot [L, 4]."""
+        self._set_links(np.asarray(pos, float), np.asarray(rot, float))
+        view = mujoco.MjvCamera()
+        view.type = mujoco.mjtCamera.mjCAMERA_FREE
+        view.lookat[:] = camera.target
+        view.distance, view.azimuth, view.elevation = camera.distance, camera.azimuth, camera.elevation
+        self.renderer.update_scene(self.data, view)
+        for marker in markers:
+            self._add(marker)
+        return self.renderer.render().copy()
+
+    def _set_links(self, pos: np.ndarray, rot: np.ndarray) -> None:
+        """Geoms follow the links that the simulator tells, which need not agree with its joint angles."""
+        for geom in range(self.model.ngeom):
+            body = self.model.geom_bodyid[geom]
+            if body == 0:
+                continue
+            turned, placed = np.zeros(4), np.zeros(3)
+            mujoco.mju_mulQuat(turned, rot[body - 1], self.model.geom_quat[geom])
+            mujoco.mju_rotVecQuat(placed, self.model.geom_pos[geom], rot[body - 1])
+            self.data.geom_xpos[geom] = pos[body - 1] + placed
+            mujoco.mju_quat2Mat(self.data.geom_xmat[geom], turned)
+
+    def _add(self, marker: Marker) -> None:
+        scene = self.renderer.scene
+        if scene.ngeom >= scene.maxgeom:
+            return
+        mujoco.mjv_initGeom(
+            scene.geoms[scene.ngeom],
+            int({**GEOM_TYPES, "cylinder": mujoco.mjtGeom.mjGEOM_CYLINDER}[marker.shape]),
+            np.asarray(marker.size, float),
+            np.asarray(marker.pos, float),
+            np.eye(3).ravel(),
+            np.asarray(marker.rgba, np.float32),
+        )
+        scene.ngeom += 1
+
+    def close(self) -> None:
+        self.renderer.close()
+
+    def __enter__(self) -> Drawer:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+
+def _dress(model: Model, own_colours: set[str], tile: float) -> None:
+    """One look for all robots, whatever their files say."""
+    spec = model.spec
+    for texture in list(spec.textures):
+        if texture.type == mujoco.mjtTexture.mjTEXTURE_SKYBOX:
+            spec.delete(texture)
+    gradient, checker = mujoco.mjtBuiltin.mjBUILTIN_GRADIENT, mujoco.mjtBuiltin.mjBUILTIN_CHECKER
+    spec.add_texture(
+        name="homing_sky", type=mujoco.mjtTexture.mjTEXTURE_SKYBOX, builtin=gradient, rgb1=SKY[0], rgb2=SKY[1], width=256, height=256
+    )
+    spec.add_texture(
+        name="homing_ground", type=mujoco.mjtTexture.mjTEXTURE_2D, builtin=checker, rgb1=GROUND[0], rgb2=GROUND[1], width=256, height=256
+    )
+    ground = spec.add_material(name="homing_ground", texrepeat=[0.5 / tile, 0.5 / tile], texuniform=True)
+    ground.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "homing_ground"
+    for light in list(spec.lights):
+        spec.delete(light)
+    spec.worldbody.add_light(pos=[0, 0, 30], dir=[0.3, 0.4, -1], type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL, castshadow=False, diffuse=[0.7] * 3, ambient=[0.25] * 3, specular=[0.1] * 3)
+    for body in spec.bodies:
+        for geom in body.geoms:
+            if int(geom.type) == int(GEOM_TYPES["plane"]):
+                geom.material, geom.rgba = "homing_ground", [1, 1, 1, 1]
+                geom.size = [40.0, 40.0, 1.0]
+            elif body.name not in own_colours and body.name != "world":
+                geom.material, geom.rgba = "", list(ROBOT_RGBA)

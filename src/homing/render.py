@@ -1,0 +1,155 @@
+"""Films and pictures of environments, with the goal in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from homing.envs.arenas import WALL_RGBA, Floor
+from homing.envs.base import GoalEnv
+from homing.envs.scene import EnvSpec
+from homing.errors import ConfigError, unknown
+from homing.physics import Model
+from homing.physics.drawing import Camera, Drawer, Marker
+from homing.types import Array, Key, Obs
+
+FORMATS = (".png", ".gif", ".mp4")
+GOAL_COLOURS = ((0.10, 0.70, 0.35), (0.15, 0.35, 0.85), (0.75, 0.15, 0.60))
+Policy = Callable[[Obs, Key], Array]
+
+
+@dataclass(frozen=True)
+class Film:
+    """What a film shows: one lane's link frames and goal at each step."""
+
+    pos: np.ndarray  # [T, L, 3]
+    rot: np.ndarray  # [T, L, 4]
+    goal: np.ndarray  # [T, goal_dim]
+    success: np.ndarray  # [T]
+
+
+def random_policy(env: GoalEnv) -> Policy:
+    size = (env.num_envs, env.spec.action_dim)
+    return lambda obs, key: jax.random.uniform(key, size, jnp.float32, -1.0, 1.0)
+
+
+def zero_policy(env: GoalEnv) -> Policy:
+    return lambda obs, key: jnp.zeros((env.num_envs, env.spec.action_dim), jnp.float32)
+
+
+POLICIES = {"random": random_policy, "zero": zero_policy}
+
+
+def record(env: GoalEnv, policy: Policy, steps: int, seed: int = 0) -> Film:
+    """Run one compiled rollout and keep what a picture needs of lane 0."""
+
+    def shot(state):
+        links = env.scene.engine.links(state.physics)
+        return links.pos[0], links.rot[0], state.obs.goal[0], state.metrics["success"][0]
+
+    def run(key: Key):
+        k_reset, k_steps = jax.random.split(key)
+        first = env.reset(k_reset)
+
+        def body(state, key):
+            state = env.step(state, policy(state.obs, key))
+            return state, shot(state)
+
+        _, rest = jax.lax.scan(body, first, jax.random.split(k_steps, steps))
+        return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), shot(first), rest)
+
+    return Film(*(np.asarray(x) for x in jax.jit(run)(jax.random.key(seed))))
+
+
+def draw(env: GoalEnv, film: Film, width: int = 640, height: int = 480, every: int = 1) -> list[np.ndarray]:
+    """Frames [height, width, 3] of every `every`-th step."""
+    spec = env.scene.spec
+    arm = _is_arm(spec)
+    props = tuple(prop.name for prop in spec.task.props)
+    with Drawer(display_model(spec), props, width, height, tile=0.1 if arm else 1.0) as drawer:
+        camera = camera_for(spec, film)
+        return [
+            drawer.draw(film.pos[t], film.rot[t], camera, goal_markers(spec, film.goal[t]))
+            for t in range(0, len(film.pos), every)
+        ]
+
+
+def display_model(spec: EnvSpec) -> Model:
+    """The model that is drawn: all walls stand where they are."""
+    model = spec.body.build()
+    for prop in spec.task.props:
+        prop.build(model)
+    for k, wall in enumerate(spec.arena.walls()):
+        model.add_geom(None, f"shown_wall_{k}", "box", wall.half, wall.centre, rgba=WALL_RGBA)
+    return model
+
+
+def goal_markers(spec: EnvSpec, goal: np.ndarray) -> list[Marker]:
+    """A ball of the threshold's size at each point of the goal, and a post where it may be far away."""
+    markers = []
+    names = np.reshape(spec.task.goal, (spec.task.parts, -1))
+    for k, values in enumerate(goal.reshape(names.shape)):
+        place = dict(zip((name[-1] for name in names[k]), (float(v) for v in values), strict=True))
+        pos = (place.get("x", 0.0), place.get("y", 0.0), place.get("z", 0.05))
+        colour = GOAL_COLOURS[k % len(GOAL_COLOURS)]
+        radius = spec.task.within
+        markers.append(Marker("sphere", pos, (radius,) * 3, (*colour, 0.4)))
+        if not _is_arm(spec):
+            markers.append(Marker("cylinder", (*pos[:2], 1.5), (0.06, 1.5, 0.0), (*colour, 0.8)))
+    return markers
+
+
+def camera_for(spec: EnvSpec, film: Film) -> Camera:
+    """A still camera that keeps the robot and the goal, or the whole maze, in view."""
+    if _is_arm(spec):
+        far = spec.arena.extent()[1]
+        # The reacher is seen from above, the pusher's arm from the far side of its table.
+        target = (0.0, 0.0, 0.0) if far < 0.5 else (0.4, -0.3, -0.2)
+        return Camera(target, 2.6 * far, azimuth=90.0, elevation=-65.0 if far < 0.5 else -55.0)
+    if not isinstance(spec.arena, Floor):
+        x0, x1, y0, y1 = spec.arena.extent()
+        return Camera((0.5 * (x0 + x1), 0.5 * (y0 + y1), 0.0), 1.15 * max(x1 - x0, y1 - y0), 90.0, -62.0)
+    goal = goal_markers(spec, film.goal[0])[0].pos
+    start = film.pos[0, 0]
+    middle = 0.5 * (np.asarray(goal[:2]) + start[:2])
+    apart = float(np.linalg.norm(np.asarray(goal[:2]) - start[:2]))
+    return Camera((float(middle[0]), float(middle[1]), 0.5), 3.0 + 1.1 * apart, 90.0, -30.0)
+
+
+def _is_arm(spec: EnvSpec) -> bool:
+    return isinstance(spec.arena, Floor) and spec.arena.half < 1.0
+
+
+def save(frames: list[np.ndarray], path: str | Path, fps: float) -> Path:
+    """Write a picture (the last frame) or a film, by the file's ending."""
+    path = check_output(path)
+    import imageio.v3 as iio
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".png":
+        iio.imwrite(path, frames[-1])
+    elif path.suffix == ".gif":
+        iio.imwrite(path, frames, duration=1000.0 / fps, loop=0)
+    else:
+        iio.imwrite(path, frames, fps=fps, codec="libx264", macro_block_size=16, plugin="FFMPEG")
+    return path
+
+
+def check_output(path: str | Path) -> Path:
+    path = Path(path)
+    if path.suffix not in FORMATS:
+        raise ConfigError(f"a picture or film ends in {', '.join(FORMATS)}, not in {path.suffix or path.name!r}")
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder; name a file in it")
+    return path
+
+
+def policy_named(name: str, env: GoalEnv) -> Policy:
+    if name not in POLICIES:
+        raise unknown("policy", name, POLICIES)
+    return POLICIES[name](env)
