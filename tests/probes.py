@@ -125,7 +125,7 @@ def echo(num_envs: int = 32, episode_length: int = 4) -> Probe:
 
 
 def delay(num_envs: int = 32, episode_length: int = 6) -> Probe:
-    """Only the first action counts; it shows in the achieved goal two steps later. State (clock, memory, shown)."""
+    """Only the first action counts, and shows two steps later. State (clock, memory, shown)."""
 
     def dynamics(state, action, steps, key):
         memory = jnp.where(steps == 0, action[0], state[1])
@@ -133,7 +133,9 @@ def delay(num_envs: int = 32, episode_length: int = 6) -> Probe:
         return jnp.stack([(steps + 1).astype(jnp.float32) / episode_length, memory, shown]), _never()
 
     spec = ProbeSpec(state_dim=3, action_dim=1, goal_dim=1, goal_indices=(2,), threshold=0.2)
-    return Probe(spec, lambda key: jnp.zeros(3, jnp.float32), _uniform(1, 0.8), dynamics, num_envs, episode_length)
+    return Probe(
+        spec, lambda key: jnp.zeros(3, jnp.float32), _uniform(1, 0.8), dynamics, num_envs, episode_length
+    )
 
 
 def walk(num_envs: int = 32, episode_length: int = 25) -> Probe:
@@ -147,7 +149,7 @@ def walk(num_envs: int = 32, episode_length: int = 25) -> Probe:
 
 
 def turnstile(num_envs: int = 5, episode_length: int = 11) -> Probe:
-    """Each episode has a number of its own, which is achieved all along; it may end at any step. State (number, step)."""
+    """Each episode achieves a number of its own and may end at any step. State (number, step)."""
 
     def start(key):
         return jnp.stack([jax.random.randint(key, (), 1, 2**20).astype(jnp.float32), jnp.float32(0)])

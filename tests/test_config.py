@@ -1,7 +1,7 @@
 """The plan's integers, for the paper's numbers and for awkward ones."""
 
 import dataclasses
-import math
+import itertools
 
 import jax.numpy as jnp
 import pytest
@@ -29,11 +29,35 @@ def test_the_papers_numbers():
 
 
 ODD = [
-    {"total_steps": 1_000_003, "num_envs": 7, "unroll_length": 13, "updates_per_step": 0.037, "evaluations": 11},
-    {"total_steps": 99_999, "num_envs": 3, "unroll_length": 5, "updates_per_step": 1 / 16, "evaluations": 200},
+    {
+        "total_steps": 1_000_003,
+        "num_envs": 7,
+        "unroll_length": 13,
+        "updates_per_step": 0.037,
+        "evaluations": 11,
+    },
+    {
+        "total_steps": 99_999,
+        "num_envs": 3,
+        "unroll_length": 5,
+        "updates_per_step": 1 / 16,
+        "evaluations": 200,
+    },
     {"total_steps": 5_000, "num_envs": 1, "unroll_length": 1, "updates_per_step": 2.5, "prefill_rows": 10},
-    {"total_steps": 30_000, "num_envs": 10, "unroll_length": 9, "updates_per_step": 1 / 3000, "prefill_rows": 0},
-    {"total_steps": 10_000_000, "num_envs": 1000, "unroll_length": 62, "updates_per_step": 1 / 40, "batch_size": 511},
+    {
+        "total_steps": 30_000,
+        "num_envs": 10,
+        "unroll_length": 9,
+        "updates_per_step": 1 / 3000,
+        "prefill_rows": 0,
+    },
+    {
+        "total_steps": 10_000_000,
+        "num_envs": 1000,
+        "unroll_length": 62,
+        "updates_per_step": 1 / 40,
+        "batch_size": 511,
+    },
 ]
 
 
@@ -43,10 +67,10 @@ def test_any_numbers_make_a_plan_that_ends_on_or_just_past_the_asked_steps(setti
     asked = settings["total_steps"]
     assert asked <= made.total_steps < asked + made.steps_per_iteration
     bounds = [made.epoch_bounds(e) for e in range(made.epochs)]
-    assert bounds[0][0] == made.prefill_iterations
+    assert bounds[0][0] == 0
     assert bounds[-1][1] == made.iterations
-    assert all(a[1] == b[0] for a, b in zip(bounds, bounds[1:]))
-    lengths = {stop - start for start, stop in bounds}
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(bounds))
+    lengths = {stop - max(start, made.prefill_iterations) for start, stop in bounds}
     assert min(lengths) >= 1
     assert max(lengths) - min(lengths) <= 1
     assert str(made).count("\n") == 4
@@ -58,18 +82,24 @@ def test_updates_keep_the_asked_ratio_and_every_epoch_has_some(settings):
     rounds = made.train_iterations
     asked = settings["updates_per_step"] * made.steps_per_iteration * rounds
     assert abs(made.total_updates - asked) <= 1 + 1e-8 * rounds
-    before = [int(updates_before(made, jnp.int32(i))) for i in range(0, rounds + 1, max(rounds // 50, 1))]
-    exact = [math.floor(i * made.updates_ratio) for i in range(0, rounds + 1, max(rounds // 50, 1))]
-    assert before == exact
+    some = range(0, made.iterations + 1, max(rounds // 50, 1))
+    assert [int(updates_before(made, jnp.int32(i))) for i in some] == [made.updates_at(i) for i in some]
+    assert made.updates_at(made.prefill_iterations) == 0
     for epoch in range(made.epochs):
-        start, stop = (i - made.prefill_iterations for i in made.epoch_bounds(epoch))
-        assert math.floor(stop * made.updates_ratio) > math.floor(start * made.updates_ratio)
+        start, stop = made.epoch_bounds(epoch)
+        assert made.updates_at(stop) > made.updates_at(start)
+    per_iteration = {
+        made.updates_at(i + 1) - made.updates_at(i) for i in some if i >= made.prefill_iterations
+    }
+    assert {count % made.chunk_updates for count in per_iteration} <= set(range(made.leftover_updates + 1))
 
 
 def test_update_counts_do_not_overflow():
-    made = plan(total_steps=2_000_000_000, num_envs=3, unroll_length=1000, updates_per_step=0.77777, prefill_rows=0)
-    last = made.train_iterations - 1
-    assert int(updates_before(made, jnp.int32(last))) == math.floor(last * made.updates_ratio) > 1.5e9
+    made = plan(
+        total_steps=2_000_000_000, num_envs=3, unroll_length=1000, updates_per_step=0.77777, prefill_rows=0
+    )
+    last = made.iterations - 1
+    assert int(updates_before(made, jnp.int32(last))) == made.updates_at(last) > 1.5e9
 
 
 def test_chunks_respect_their_bytes():

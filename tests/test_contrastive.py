@@ -28,7 +28,7 @@ def _infonce(f):
 
 
 def _transposed(f):
-    return [list(column) for column in zip(*f)]
+    return [list(column) for column in zip(*f, strict=True)]
 
 
 def _binary(f):

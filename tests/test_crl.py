@@ -21,7 +21,9 @@ SMALL = NetConfig(width=16)
 
 
 def crl(**settings):
-    return CRL(CRLConfig(**({"critic_net": SMALL, "actor_net": SMALL, "representation_dim": 8} | settings)), SPEC)
+    return CRL(
+        CRLConfig(**({"critic_net": SMALL, "actor_net": SMALL, "representation_dim": 8} | settings)), SPEC
+    )
 
 
 def some_batch(rows=12, seed=0):
@@ -83,8 +85,8 @@ def test_layer_norm_is_in_both_encoders_and_in_the_actor():
 
 def test_update_is_the_gradient_step_of_each_loss_on_the_old_parameters():
     agent, batch, key = crl(), some_batch(), jax.random.key(5)
-    old = agent.init(jax.random.key(0))
-    new, metrics = agent.update(old, batch, key, jnp.int32(0))
+    old = jax.jit(agent.init)(jax.random.key(0))
+    new, metrics = jax.jit(agent.update)(old, batch, key, jnp.int32(0))
 
     def critic_loss(params):
         phi, psi = agent.critic(params, batch.obs.state, batch.action, batch.obs.goal)
@@ -99,7 +101,7 @@ def test_update_is_the_gradient_step_of_each_loss_on_the_old_parameters():
 
     for loss, name, lr in [(critic_loss, "critic", 3e-4), (actor_loss, "actor", 6e-4)]:
         fit = getattr(old, name)
-        value, grads = jax.value_and_grad(loss)(fit.params)
+        value, grads = jax.jit(jax.value_and_grad(loss))(fit.params)
         assert float(metrics[f"{name}_loss"]) == pytest.approx(float(value), rel=1e-4)
         # Adam's first step is lr · sign(gradient): compare the moments, which are not levelled out.
         np.testing.assert_allclose(
@@ -111,7 +113,7 @@ def test_update_is_the_gradient_step_of_each_loss_on_the_old_parameters():
 
 def test_entropy_weight_falls_while_the_policy_is_too_random():
     agent = crl()
-    old = agent.init(jax.random.key(0))
+    old = jax.jit(agent.init)(jax.random.key(0))
     new, metrics = agent.update(old, some_batch(), jax.random.key(1), jnp.int32(0))
     assert float(metrics["entropy"]) > agent.target_entropy == -1
     assert float(metrics["alpha"]) == 1

@@ -10,11 +10,14 @@ import pytest
 from homing.objectives.energies import ENERGIES
 
 BY_HAND = {
-    "cosine": lambda a, b: sum(x * y for x, y in zip(a, b)) / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b)),
-    "dot": lambda a, b: sum(x * y for x, y in zip(a, b)),
-    "l1": lambda a, b: -sum(abs(x - y) for x, y in zip(a, b)),
-    "l2": lambda a, b: -math.sqrt(sum((x - y) ** 2 for x, y in zip(a, b)) + 1e-6),
-    "l2_squared": lambda a, b: -sum((x - y) ** 2 for x, y in zip(a, b)),
+    "cosine": lambda a, b: (
+        sum(x * y for x, y in zip(a, b, strict=True))
+        / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
+    ),
+    "dot": lambda a, b: sum(x * y for x, y in zip(a, b, strict=True)),
+    "l1": lambda a, b: -sum(abs(x - y) for x, y in zip(a, b, strict=True)),
+    "l2": lambda a, b: -math.sqrt(sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) + 1e-6),
+    "l2_squared": lambda a, b: -sum((x - y) ** 2 for x, y in zip(a, b, strict=True)),
 }
 
 

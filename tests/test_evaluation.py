@@ -12,7 +12,7 @@ LANES, LIMIT, GOAL = 50, 8, 3
 
 
 def counter():
-    """State (count, deadline): counts up, ends at its deadline (1..12) or the limit 8; the goal is the count 3."""
+    """State (count, deadline): counts up to its deadline (1..12) or the limit 8; the goal is 3."""
 
     def start(key):
         return jnp.stack([jnp.float32(0), jax.random.randint(key, (), 1, 13).astype(jnp.float32)])

@@ -66,8 +66,7 @@ def run(config, agent=None):
     plan = make_plan(config, env, agent)
     loop = OffPolicy(env, agent, plan)
     epoch = jax.jit(loop.epoch, donate_argnums=0)
-    train = loop.init(jax.random.key(0))
-    train = jax.jit(loop.fill)(train, jnp.int32(0), jnp.int32(plan.prefill_iterations))
+    train = jax.jit(loop.init)(jax.random.key(0))
     told = []
     for e in range(plan.epochs):
         start, stop = plan.epoch_bounds(e)

@@ -67,7 +67,7 @@ def all_rows(ring, line, count):
 
 
 def test_batch_has_next_states_weights_and_new_rewards():
-    # Two episodes: the first ends by the clock after row 1, the second by its own rules after row 3; row 4 is newest.
+    # Two episodes: the first cut off after row 1, the second terminated at row 3; row 4 is newest.
     ring, line = ring_of(last=[0, 1, 0, 1, 0], terminated=[0, 0, 0, 1, 0])
     rows = all_rows(ring, line, 5)
     goal = jnp.full((5, 1), 2.5, jnp.float32)

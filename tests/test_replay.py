@@ -78,7 +78,7 @@ def test_episodes_end_where_a_brute_force_search_finds_it(count, end_probability
     last = np.concatenate([s.last for s in stored[-SLOTS:]])
     position, lane = everywhere(line)
     found = np.asarray(replay.remaining(ring, line, position, lane))
-    for p, n, remaining in zip(position.tolist(), lane.tolist(), found.tolist()):
+    for p, n, remaining in zip(position.tolist(), lane.tolist(), found.tolist(), strict=True):
         end = p
         while not last[end, n] and end < len(last) - 1:
             end += 1

@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from probes import walk
+from probes import Probe, walk
 
 from homing.agents.crl import CRL, CRLConfig
 from homing.config import TrainConfig
 from homing.nets import NetConfig
 from homing.training.offpolicy import OffPolicy, make_plan
-from homing.training.seeds import programs, seed_keys
+from homing.training.seeds import over_seeds, programs, seed_keys, train_axes
 
 CONFIG = TrainConfig(
     total_steps=1_000,
@@ -45,10 +45,12 @@ def setup():
 
 def run(setup, seeds, spoil=None):
     plan, _, made = setup
-    train = made.fill(made.init(seed_keys(seeds)), 0, plan.prefill_iterations)
+    train = made.init(seed_keys(seeds))
     if spoil is not None:
         params = jax.tree.map(lambda x: x.at[spoil].set(jnp.nan), train.learner.critic.params)
-        train = train.replace(learner=train.learner.replace(critic=train.learner.critic.replace(params=params)))
+        train = train.replace(
+            learner=train.learner.replace(critic=train.learner.critic.replace(params=params))
+        )
     told = []
     for epoch in range(plan.epochs):
         start, stop = plan.epoch_bounds(epoch)
@@ -98,7 +100,7 @@ def test_the_same_seeds_give_the_same_bits(setup, three):
 
 def test_a_broken_seed_is_reported_and_spoils_no_other(setup, three):
     _, healthy = three
-    train, told = run(setup, [3, 4, 5], spoil=1)
+    _, told = run(setup, [3, 4, 5], spoil=1)
     assert told[-1]["finite"].tolist() == [True, False, True]
     for name in ("critic_loss", "entropy", "success_any"):
         np.testing.assert_array_equal(told[-1][name][[0, 2]], healthy[-1][name][[0, 2]])
@@ -106,7 +108,7 @@ def test_a_broken_seed_is_reported_and_spoils_no_other(setup, three):
 
 def test_each_program_is_traced_once_for_a_number_of_seeds(setup, three):
     plan, agent, made = setup
-    assert len({stop - start for start, stop in map(plan.epoch_bounds, range(plan.epochs))}) == 2
+    assert len({stop - start for start, stop in map(plan.epoch_bounds, range(plan.epochs))}) > 1
     before, sizes = agent.traces, [made.epoch.jitted._cache_size(), made.evaluate.jitted._cache_size()]
     run(setup, [7, 8, 9])
     assert agent.traces == before
@@ -127,3 +129,28 @@ def test_states_of_two_runs_share_structure_and_types(setup, three):
     for a, b in zip(jax.tree.leaves(fresh), jax.tree.leaves(train), strict=True):
         assert a.aval == b.aval
         assert not b.aval.weak_type
+
+
+class Gate(Probe):
+    """A probe that does something costly on every fourth tick of the shared clock."""
+
+    def step(self, state, action):
+        after = super().step(state, action)
+        return jax.lax.cond(
+            after.clock % 4 == 0, lambda s: s.replace(reward=s.reward + 1), lambda s: s, after
+        )
+
+
+def test_branches_on_the_clock_and_slot_writes_stay_unbatched(setup):
+    plan, agent, _ = setup
+    env = Gate(**vars(walk(num_envs=8)))
+    loop = OffPolicy(env, agent, plan)
+    axes = train_axes(env)
+    shapes = jax.eval_shape(programs(loop, env).init, seed_keys([0, 1]))
+    count = jax.ShapeDtypeStruct((), jnp.int32)
+    text = str(jax.make_jaxpr(over_seeds(loop.epoch, (axes, None, None), (axes, 0)))(shapes, count, count))
+    assert "cond[" in text
+    ring = ",".join(map(str, shapes.ring.state.shape))
+    writes = [line for line in text.splitlines() if f":f32[{ring}]" in line.split("=")[0]]
+    assert any("dynamic_update_slice" in line for line in writes)
+    assert not any("scatter" in line for line in writes)

@@ -10,7 +10,7 @@ from typing import Literal
 from homing import replay
 from homing.errors import ConfigError, unknown
 
-MAX_DENOMINATOR = 10_000  # keeps the arithmetic of `Plan.extra_update` far inside int32
+MAX_DENOMINATOR = 10_000  # keeps counts of updates on the device inside int32
 MAX_UNROLL = 32_767  # replay counts rows of a segment in int16
 MAX_COUNT = 2**31 - 1  # counters on the device are int32
 WORKSPACE = 1.25  # compiled programs need room beside what they keep
@@ -44,13 +44,23 @@ class TrainConfig:
     """Memory for batches prepared at once; results do not depend on it."""
 
     def __post_init__(self) -> None:
-        for name in ("total_steps", "num_envs", "unroll_length", "batch_size", "replay_rows", "evaluations", "eval_envs"):
+        for name in (
+            "total_steps",
+            "num_envs",
+            "unroll_length",
+            "batch_size",
+            "replay_rows",
+            "evaluations",
+            "eval_envs",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if self.prefill_rows < 0:
             raise ConfigError(f"prefill_rows is {self.prefill_rows}; 0 means no prefill")
         if not self.updates_per_step > 0 or not math.isfinite(self.updates_per_step):
-            raise ConfigError(f"updates_per_step is {self.updates_per_step}; choose a positive ratio, such as 0.0625")
+            raise ConfigError(
+                f"updates_per_step is {self.updates_per_step}; choose a positive ratio, such as 0.0625"
+            )
         if self.storage not in replay.STORAGE_DTYPES:
             raise unknown("storage dtype", self.storage, replay.STORAGE_DTYPES)
         if self.unroll_length > MAX_UNROLL:
@@ -97,7 +107,8 @@ class Plan:
             )
         if self.total_updates < 1:
             raise ConfigError(
-                f"updates_per_step {self.config.updates_per_step:g} makes no update in {self.train_iterations} iterations; "
+                f"updates_per_step {self.config.updates_per_step:g} makes no update "
+                f"in {self.train_iterations} iterations; "
                 f"raise it to {1 / (self.train_iterations * self.steps_per_iteration):.3g} or more"
             )
         if max(self.total_steps, self.total_updates) > MAX_COUNT:
@@ -131,7 +142,7 @@ class Plan:
         """Environment steps of one seed before this iteration."""
         return iteration * self.steps_per_iteration
 
-    # Updates: iteration i (counted from the end of the prefill) makes ⌊(i + 1) r⌋ − ⌊i r⌋ of them, r = updates_ratio.
+    # Updates: past the prefill, iteration i makes ⌊(i + 1) r⌋ − ⌊i r⌋ of them, r = updates_ratio.
 
     @property
     def updates_ratio(self) -> Fraction:
@@ -144,9 +155,13 @@ class Plan:
         """⌊r⌋: what every iteration makes; some make one more."""
         return self.updates_ratio.numerator // self.updates_ratio.denominator
 
+    def updates_at(self, iteration: int) -> int:
+        """Gradient steps of one seed before this iteration."""
+        return math.floor(max(iteration - self.prefill_iterations, 0) * self.updates_ratio)
+
     @property
     def total_updates(self) -> int:
-        return math.floor(self.train_iterations * self.updates_ratio)
+        return self.updates_at(self.iterations)
 
     @property
     def batch_bytes(self) -> int:
@@ -164,6 +179,12 @@ class Plan:
         # A remainder costs a second compiled update, a small chunk costs time.
         return divisors[0] if 2 * divisors[0] >= most else most
 
+    @property
+    def leftover_updates(self) -> int:
+        """The most updates of an iteration that fill no chunk."""
+        odd_one = int(self.updates_ratio.denominator > 1)
+        return min(self.updates_per_iteration % self.chunk_updates + odd_one, self.chunk_updates - 1)
+
     # Epochs: what runs compiled between two evaluations.
 
     @property
@@ -173,9 +194,11 @@ class Plan:
         return max(min(self.config.evaluations, self.train_iterations // needed), 1)
 
     def epoch_bounds(self, epoch: int) -> tuple[int, int]:
-        """First iteration of an epoch, and the first after it; epochs differ by at most one iteration."""
-        start, stop = (self.train_iterations * e // self.epochs for e in (epoch, epoch + 1))
-        return self.prefill_iterations + start, self.prefill_iterations + stop
+        """First iteration of an epoch, and the first after it; the prefill belongs to the first epoch."""
+        start, stop = (
+            self.prefill_iterations + self.train_iterations * e // self.epochs for e in (epoch, epoch + 1)
+        )
+        return (start if epoch else 0), stop
 
     # Memory.
 
@@ -200,6 +223,7 @@ class Plan:
             "replay": replay.size_in_bytes(self.ring_shape),
             "learner": self.sizes.learner_bytes,
             "environments": self.sizes.env_bytes,
+            "evaluation": self.sizes.env_bytes * self.config.eval_envs // self.config.num_envs,
             "segment": replay.size_in_bytes(segment),
             "batches": self.chunk_updates * self.batch_bytes,
         }
@@ -217,17 +241,20 @@ class Plan:
         return self.bytes_in_all <= free_bytes
 
     def fitting(self, free_bytes: int) -> dict[str, Plan]:
-        """Plans that fit, by the one setting changed: each the largest of its kind, those that cannot fit left out."""
+        """Plans that fit, by the one setting changed: each the largest of its kind."""
         if self.fits(free_bytes):
             return {"as asked": self}
         narrow = dataclasses.replace(self, config=dataclasses.replace(self.config, storage="bfloat16"))
-        candidates = {"seeds": self._with_fewer_seeds(free_bytes), "replay_rows": self._with_less_replay(free_bytes)}
+        candidates = {
+            "seeds": self._with_fewer_seeds(free_bytes),
+            "replay_rows": self._with_less_replay(free_bytes),
+        }
         if self.config.storage == "float32" and narrow.fits(free_bytes):
             candidates["storage"] = narrow
         return {name: plan for name, plan in candidates.items() if plan is not None}
 
     def largest_fitting(self, free_bytes: int) -> Plan:
-        """This plan, or the nearest that fits: less replay for all seeds (at least the prefill), else fewer seeds."""
+        """This plan or the nearest that fits: narrow storage, else less replay, else fewer seeds."""
         offers = self.fitting(free_bytes)
         for name in ("as asked", "storage", "replay_rows", "seeds"):
             if name in offers:

@@ -30,8 +30,8 @@ class Tally(struct.PyTreeNode):
 def evaluate(env: Any, policy: Policy, key: Key) -> Metrics:
     """Means over lanes of fresh starts and goals; lanes whose first episode is over stop counting.
 
-    `success_any`: reached at least once. `success_end`: within the threshold at the last step. `time_near_goal`:
-    share of the episode's time limit spent there. Further success metrics of the environment are counted alike.
+    `success_any`: reached at least once. `success_end`: within the threshold at the last step.
+    `time_near_goal`: share of the episode's time limit spent there. Other success metrics are counted alike.
     """
     k_start, k_steps = jax.random.split(key)
     state = env.reset(k_start)
@@ -96,10 +96,12 @@ def _summary(tally: Tally, episode_length: int, has_distance: bool) -> Metrics:
 
 def iqm(values: Any) -> float:
     """Mean of the middle half of the values [S] (of any shape; all count alike)."""
-    return float(stats.trim_mean(np.asarray(values, np.float64), 0.25, axis=None))
+    return float(stats.trim_mean(np.asarray(values, np.float64).ravel(), 0.25))
 
 
-def bootstrap_interval(values: Any, *, confidence: float = 0.95, resamples: int = 2000) -> tuple[float, float]:
+def bootstrap_interval(
+    values: Any, *, confidence: float = 0.95, resamples: int = 2000
+) -> tuple[float, float]:
     """Percentile interval of the IQM over seeds [S], by resampling seeds; of one value, that value twice."""
     values = np.asarray(values, np.float64).ravel()
     if values.size < 2:
@@ -113,7 +115,7 @@ def bootstrap_interval(values: Any, *, confidence: float = 0.95, resamples: int 
 
 
 def aggregate(metrics: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """For each metric with per-seed values [S]: `iqm`, `low` and `high` (95 % bootstrap), over the finite seeds.
+    """For each metric with per-seed values [S]: `iqm`, `low` and `high` (95 % bootstrap), of finite seeds.
 
     A metric that is finite in no seed is left out.
     """

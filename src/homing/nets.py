@@ -59,7 +59,9 @@ class NetConfig:
             raise ConfigError(f"width {self.width} and depth {self.depth} must be at least 1")
         if self.residual == "blocks" and self.depth % LAYERS_PER_BLOCK:
             near = max(LAYERS_PER_BLOCK, round(self.depth / LAYERS_PER_BLOCK) * LAYERS_PER_BLOCK)
-            raise ConfigError(f"residual blocks have four layers: depth {self.depth} is not a multiple; nearest: {near}")
+            raise ConfigError(
+                f"residual blocks have four layers: depth {self.depth} is not a multiple; nearest: {near}"
+            )
 
 
 class Layer(nn.Module):
@@ -142,13 +144,13 @@ class Net:
     module: nn.Module
     tx: optax.GradientTransformation
 
-    def init(self, key: Key, *inputs: Array) -> Fit:
+    def init(self, key: Key, *inputs: Any) -> Fit:
         """Fresh parameters for inputs of these shapes."""
         params = self.module.init(key, *inputs)["params"]
         return Fit(params=params, opt_state=self.tx.init(params))
 
-    def __call__(self, params: Any, *inputs: Array, method: str | None = None) -> Any:
-        return self.module.apply({"params": params}, *inputs, method=method)
+    def __call__(self, params: Any, *inputs: Any) -> Any:
+        return self.module.apply({"params": params}, *inputs)
 
     def descend(self, fit: Fit, loss: Callable[[Any], tuple[Array, Metrics]]) -> tuple[Fit, Metrics]:
         """One gradient step on `loss(params) -> (value, metrics)`."""

@@ -39,7 +39,13 @@ PRESETS: dict[str, dict[str, Preset]] = {
         ),
         "deep": Preset(
             "residual networks of depth 16 with batches of 512 rows",
-            TrainConfig(total_steps=100_000_000, num_envs=512, batch_size=512, updates_per_step=1 / 40, evaluations=100),
+            TrainConfig(
+                total_steps=100_000_000,
+                num_envs=512,
+                batch_size=512,
+                updates_per_step=1 / 40,
+                evaluations=100,
+            ),
             CRLConfig(objective="infonce", actor_lr=3e-4, critic_net=_DEEP, actor_net=_DEEP),
         ),
         "quickstart": Preset(

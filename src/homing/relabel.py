@@ -26,7 +26,7 @@ def geometric_offset(key: Key, remaining: Array, gamma: float) -> Array:
 
 
 def future(ring: Ring, line: Timeline, rows: Rows, key: Key, gamma: float) -> Array:
-    """What the same episode achieved k steps later, k geometric up to the episode's end; k = 1 is this action."""
+    """What the episode achieved k steps on, k geometric up to its end; k = 1 is this action's result."""
     offset = geometric_offset(key, rows.remaining, gamma)
     return replay.read(ring.reached, line, rows.position + offset - 1, rows.lane)
 

@@ -1,7 +1,7 @@
 """Replay: a ring of whole segments on the device, and where in it episodes end.
 
-A lane's rows have a *position* in time order: 0 is the oldest row still stored, `filled - 1` the newest. Rows
-live at [slot, T, N]; one slot is one unroll. A write replaces a whole slot, so it never wraps and copies nothing.
+A lane's rows have a *position* in time order: 0 is the oldest row still stored, `filled - 1` the newest.
+Rows live at [slot, T, N]; one slot is one unroll. A write replaces a whole slot: it never wraps.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import lax
+from jax.custom_batching import custom_vmap
 
 from homing.errors import unknown
 from homing.types import Array, Key, Segment
@@ -66,7 +67,7 @@ class Timeline(struct.PyTreeNode):
 
     oldest: Array  # [] int32: slot with the oldest rows
     filled: Array  # [] int32: rows stored in each lane
-    ends: Array  # [K + 1, N] int32: position of the last row of the episode that slot k (in time order) begins with
+    ends: Array  # [K + 1, N] int32: where the episode ends that slot k, in time order, begins with
 
 
 class Rows(struct.PyTreeNode):
@@ -113,6 +114,26 @@ def _rows_ahead(last: Array) -> Array:
     return jnp.where(end < none, end - time, -1).astype(jnp.int16)
 
 
+@custom_vmap
+def _write(buffer: Array, rows: Array, slot: Array) -> Array:
+    """`buffer` [K, ...] with `rows` [...] at one slot."""
+    return lax.dynamic_update_index_in_dim(buffer, rows, slot, 0)
+
+
+@_write.def_vmap
+def _write_seeds(
+    size: int, batched: list[bool], buffer: Array, rows: Array, slot: Array
+) -> tuple[Array, bool]:
+    # The stock rule makes a scatter of it even where the slot is shared.
+    if batched[2]:
+        raise ValueError("the slot that replay writes to must be the same for all seeds")
+    buffer, rows = (
+        x if has_seeds else jnp.broadcast_to(x, (size, *x.shape))
+        for x, has_seeds in zip((buffer, rows), batched[:2], strict=True)
+    )
+    return lax.dynamic_update_index_in_dim(buffer, rows, slot, 1), True
+
+
 def insert(ring: Ring, segment: Segment, collected: Array) -> Ring:
     """The ring with `segment` in place of the oldest slot; `collected` segments were inserted before it."""
     slot = collected % ring.slots
@@ -125,7 +146,7 @@ def insert(ring: Ring, segment: Segment, collected: Array) -> Ring:
         discount=segment.discount,
         ahead=_rows_ahead(segment.last),
     )
-    return jax.tree.map(lambda buffer, new: lax.dynamic_update_index_in_dim(buffer, new, slot, 0), ring, rows)
+    return jax.tree.map(lambda buffer, new: _write(buffer, new, slot), ring, rows)
 
 
 def timeline(ring: Ring, collected: Array) -> Timeline:
@@ -162,7 +183,7 @@ def remaining(ring: Ring, line: Timeline, position: Array, lane: Array) -> Array
 
 
 def read(field: Array, line: Timeline, position: Array, lane: Array) -> Array:
-    """Rows of one ring field [K, T, N, ...] at positions and lanes [...]; narrow floats come back as float32."""
+    """Rows of one ring field [K, T, N, ...] at positions and lanes [...]; narrow floats become float32."""
     slots, length = field.shape[:2]
     slot = (line.oldest + position // length) % slots
     rows = field.at[slot, position % length, lane].get(mode="promise_in_bounds")

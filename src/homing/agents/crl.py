@@ -36,9 +36,9 @@ class CRLConfig:
     """Discount: future goals lie k steps ahead with probability ∝ γ^k."""
     representation_dim: int = 64
     """Size of φ(s, a) and ψ(g)."""
-    critic_net: NetConfig = NetConfig()
+    critic_net: NetConfig = dataclasses.field(default_factory=NetConfig)
     """Both encoders."""
-    actor_net: NetConfig = NetConfig()
+    actor_net: NetConfig = dataclasses.field(default_factory=NetConfig)
     """The policy."""
     critic_lr: float = 3e-4
     actor_lr: float = 6e-4
@@ -54,7 +54,9 @@ class CRLConfig:
         if self.energy not in ENERGIES:
             raise unknown("energy", self.energy, ENERGIES)
         if not 0 < self.gamma < 1:
-            raise ConfigError(f"gamma {self.gamma} must lie between 0 and 1, both excluded, for instance 0.99")
+            raise ConfigError(
+                f"gamma {self.gamma} must lie between 0 and 1, both excluded, for instance 0.99"
+            )
         if not 0 <= self.random_goals <= 1:
             raise ConfigError(f"random_goals {self.random_goals} is a share: choose it from 0 to 1")
 
@@ -109,7 +111,7 @@ def squashed_sample(mean: Array, log_std: Array, key: Key) -> tuple[Array, Array
 class CRL:
     """Critic, policy and entropy weight take their steps from the same batch and the same old parameters.
 
-    The paper steps the critic before the policy; with the old critic the two steps do not wait for each other.
+    The paper steps the critic before the policy; with the old critic neither step waits for the other.
     """
 
     goal_sampler = "future"
@@ -121,7 +123,9 @@ class CRL:
         self.energy = ENERGIES[config.energy]
         self.objective = contrastive.OBJECTIVES[config.objective]
         self.target_entropy = config.entropy_target * spec.action_dim
-        self.critic = Net(Encoders(config.critic_net, config.representation_dim), optax.adam(config.critic_lr))
+        self.critic = Net(
+            Encoders(config.critic_net, config.representation_dim), optax.adam(config.critic_lr)
+        )
         self.actor = Net(Actor(config.actor_net, spec.action_dim), optax.adam(config.actor_lr))
         self.alpha = Net(Scalar(), optax.adam(config.alpha_lr))
 
@@ -171,7 +175,8 @@ class CRL:
         alpha = jnp.exp(self.alpha(learner.alpha.params))
 
         def loss(params: Any) -> tuple[Array, Metrics]:
-            action, log_prob = squashed_sample(*self.actor(params, obs), k_action)
+            mean, log_std = self.actor(params, obs)
+            action, log_prob = squashed_sample(mean, log_std, k_action)
             value = jnp.mean(alpha * log_prob - self.value(learner, obs, action))
             return value, {"actor_loss": value, "entropy": -jnp.mean(log_prob)}
 

@@ -1,4 +1,4 @@
-"""Contrastive objectives: losses of a logit matrix f [B, B], f_ij = f(s_i, a_i, g_j), positives on the diagonal."""
+"""Contrastive objectives: losses of logits f [B, B], f_ij = f(s_i, a_i, g_j); positives on the diagonal."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ Objective = Callable[[Array], Array]
 EXP_CAP = 30.0
 
 
+def positives_of(logits: Array) -> Array:
+    """The diagonal [B], by a mask: its gradient is one too, where that of an indexed diagonal is a scatter."""
+    return jnp.sum(jnp.where(jnp.eye(logits.shape[0], dtype=bool), logits, 0), axis=1)
+
+
 def infonce(logits: Array) -> Array:
     """−mean_i [f_ii − log Σ_j e^{f_ij}]: which goal belongs to this state and action?"""
-    return jnp.mean(nn.logsumexp(logits, axis=1) - jnp.diagonal(logits))
+    return jnp.mean(nn.logsumexp(logits, axis=1) - positives_of(logits))
 
 
 def infonce_backward(logits: Array) -> Array:
@@ -37,7 +42,7 @@ def binary_nce(logits: Array) -> Array:
 
 def flatnce(logits: Array) -> Array:
     """mean_i S_i / detach(S_i), S_i = Σ_j e^{f_ij − f_ii}: always 1, with the gradient of mean_i log S_i."""
-    log_s = nn.logsumexp(logits, axis=1) - jnp.diagonal(logits)
+    log_s = nn.logsumexp(logits, axis=1) - positives_of(logits)
     return jnp.mean(jnp.exp(log_s - lax.stop_gradient(log_s)))
 
 
@@ -55,7 +60,7 @@ def _exp(x: Array) -> Array:
 def forward_backward(logits: Array) -> Array:
     """mean_i [−e^{f_ii} + 1/(2(B−1)) Σ_{j≠i} e^{2 f_ij}]."""
     count = logits.shape[0]
-    positives = jnp.diagonal(logits)
+    positives = positives_of(logits)
     off_diagonal = 1 - jnp.eye(count, dtype=logits.dtype)
     negatives = jnp.sum(off_diagonal * _exp(2 * logits), axis=1) / (2 * max(count - 1, 1))
     return jnp.mean(negatives - _exp(positives))
@@ -63,18 +68,18 @@ def forward_backward(logits: Array) -> Array:
 
 def dpo(logits: Array) -> Array:
     """−mean_ij log σ(f_ii − f_ij)."""
-    return jnp.mean(nn.softplus(logits - jnp.diagonal(logits)[:, None]))
+    return jnp.mean(nn.softplus(logits - positives_of(logits)[:, None]))
 
 
 def ipo(logits: Array) -> Array:
     """mean_ij (f_ii − f_ij − 1)²."""
-    return jnp.mean(jnp.square(jnp.diagonal(logits)[:, None] - logits - 1))
+    return jnp.mean(jnp.square(positives_of(logits)[:, None] - logits - 1))
 
 
 def sppo(logits: Array) -> Array:
     """mean_i (f_ii − 1)² + 1/B² Σ_{i≠j} (f_ij + 1)²."""
     off_diagonal = 1 - jnp.eye(logits.shape[0], dtype=logits.dtype)
-    return jnp.mean(jnp.square(jnp.diagonal(logits) - 1)) + jnp.mean(off_diagonal * jnp.square(logits + 1))
+    return jnp.mean(jnp.square(positives_of(logits) - 1)) + jnp.mean(off_diagonal * jnp.square(logits + 1))
 
 
 OBJECTIVES: dict[str, Objective] = {
@@ -97,9 +102,9 @@ def logsumexp_penalty(logits: Array) -> Array:
 
 
 def describe(logits: Array) -> Metrics:
-    """What the logits look like: means on and off the diagonal, and how often a row's own goal scores highest."""
+    """Means on and off the diagonal, and how often a row's own goal scores highest."""
     count = logits.shape[0]
-    positives = jnp.diagonal(logits)
+    positives = positives_of(logits)
     total = jnp.sum(positives)
     metrics = {
         "categorical_accuracy": jnp.mean((positives >= jnp.max(logits, axis=1)).astype(jnp.float32)),

@@ -35,8 +35,8 @@ def _unit(x: Array) -> Array:
 def _squared_distances(phi: Array, psi: Array) -> Array:
     """‖φ_i − ψ_j‖² as ‖φ_i‖² + ‖ψ_j‖² − 2⟨φ_i, ψ_j⟩, which needs one matrix product instead of [A, B, D].
 
-    Its error is a few times 1e-7·(‖φ_i‖² + ‖ψ_j‖²), so both are first moved to put the mean of ψ at the origin,
-    which leaves distances alone and makes the norms as small as the spread of the batch.
+    Its error is a few times 1e-7·(‖φ_i‖² + ‖ψ_j‖²), so both are first moved to put the mean of ψ at the
+    origin, which leaves distances alone and makes the norms as small as the spread of the batch.
     """
     centre = lax.stop_gradient(jnp.mean(psi, axis=0))
     phi, psi = phi - centre, psi - centre

@@ -51,28 +51,22 @@ class OffPolicy:
             key=k_run,
         )
 
-    def fill(self, train: TrainState, start: Array, stop: Array) -> TrainState:
-        """Iterations start..stop−1 without learning: experience of the untrained policy."""
-
-        def body(iteration: Array, train: TrainState) -> TrainState:
-            k_collect, _ = jax.random.split(self._key(train, iteration))
-            return self.collect(train, iteration, k_collect)
-
-        return lax.fori_loop(start, stop, body, train)
-
     def epoch(self, train: TrainState, start: Array, stop: Array) -> tuple[TrainState, Metrics]:
-        """Iterations start..stop−1, and means of their metrics. The bounds are data: one program for any epoch."""
+        """Iterations start..stop−1 and their mean metrics. The bounds are data: one program for all."""
         totals = jax.tree.map(_zeros, self._metrics(train))
-        body = lambda iteration, carry: self.iterate(*carry, iteration)  # noqa: E731
+
+        def body(iteration: Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
+            return self.iterate(carry[0], carry[1], iteration)
+
         train, totals = lax.fori_loop(start, stop, body, (train, totals))
         return train, self._means(totals, start, stop) | {"finite": _all_finite(train)}
 
     def iterate(self, train: TrainState, totals: Metrics, iteration: Array) -> tuple[TrainState, Metrics]:
-        """Collect one unroll, then learn from all that is stored; metrics are added to `totals`."""
+        """Collect one unroll, then, past the prefill, learn from all that is stored; `totals` sum metrics."""
         k_collect, k_learn = jax.random.split(self._key(train, iteration))
         train = self.collect(train, iteration, k_collect)
         line = replay.timeline(train.ring, iteration + 1)
-        learner, totals = self.learn(train, totals, line, iteration - self.plan.prefill_iterations, k_learn)
+        learner, totals = self.learn(train, totals, line, iteration, k_learn)
         return train.replace(learner=learner), totals
 
     def collect(self, train: TrainState, iteration: Array, key: Key) -> TrainState:
@@ -85,24 +79,26 @@ class OffPolicy:
         return train.replace(env=env, ring=replay.insert(train.ring, segment, iteration))
 
     def learn(
-        self, train: TrainState, totals: Metrics, line: Timeline, round: Array, key: Key
+        self, train: TrainState, totals: Metrics, line: Timeline, iteration: Array, key: Key
     ) -> tuple[Any, Metrics]:
-        """The updates of one round: whole chunks in a scan, then what is left over."""
-        plan = self.plan
-        chunks, rest = divmod(plan.updates_per_iteration, plan.chunk_updates)
-        before = updates_before(plan, round)
-        carry = train.learner, totals
+        """The updates of one iteration: whole chunks, then what is left over; none during the prefill."""
+        size, leftover = self.plan.chunk_updates, self.plan.leftover_updates
+        before = updates_before(self.plan, iteration)
+        count = updates_before(self.plan, iteration + 1) - before
 
-        def chunk(carry: Any, first: Array) -> tuple[Any, None]:
-            return lax.scan(self._step, carry, self._prepare(train.ring, line, key, first, before, plan.chunk_updates))
+        def prepare(first: Array, updates: int) -> tuple[Batch, Key, Array]:
+            return self._prepare(train.ring, line, key, first, before, updates)
 
-        if chunks:
-            carry, _ = lax.scan(chunk, carry, jnp.arange(chunks, dtype=jnp.int32) * plan.chunk_updates)
-        if rest or plan.updates_ratio.denominator > 1:
-            first = jnp.int32(chunks * plan.chunk_updates)
-            prepared = self._prepare(train.ring, line, key, first, before, rest + 1)
-            count = updates_before(plan, round + 1) - before - first
-            carry = lax.fori_loop(0, count, lambda i, carry: self._step(carry, _take(prepared, i))[0], carry)
+        def chunk(i: Array, carry: Any) -> Any:
+            # Of fixed length, unlike the loop around it: an accelerator runs it without asking the host.
+            return lax.scan(self._step, carry, prepare(i * size, size))[0]
+
+        carry = lax.fori_loop(0, count // size, chunk, (train.learner, totals))
+        if leftover:
+            last = prepare(count // size * size, leftover)
+            carry = lax.fori_loop(
+                0, count % size, lambda i, carry: self._step(carry, _take(last, i))[0], carry
+            )
         return carry
 
     def evaluate(self, train: TrainState, iteration: Array, env: Any) -> Metrics:
@@ -126,7 +122,7 @@ class OffPolicy:
     def _prepare(
         self, ring: Ring, line: Timeline, key: Key, first: Array, before: Array, count: int
     ) -> tuple[Batch, Key, Array]:
-        """Batches [U, B], keys [U] and update counts [U]. Each update has its own key: chunking changes nothing."""
+        """Batches [U, B], keys and counts [U]. Each update has a key of its own: chunking changes nothing."""
         index = first + jnp.arange(count, dtype=jnp.int32)
         keys = jax.vmap(lambda i: jax.random.split(jax.random.fold_in(key, i)))(index)
         batches = jax.vmap(lambda k_batch: self._batch(ring, line, k_batch))(keys[:, 0])
@@ -148,8 +144,8 @@ class OffPolicy:
         return jax.eval_shape(update, train)
 
     def _means(self, totals: Metrics, start: Array, stop: Array) -> Metrics:
-        begin, end = (updates_before(self.plan, i - self.plan.prefill_iterations) for i in (start, stop))
-        return jax.tree.map(lambda total: total / (end - begin).astype(jnp.float32), totals)
+        updates = updates_before(self.plan, stop) - updates_before(self.plan, start)
+        return jax.tree.map(lambda total: total / updates.astype(jnp.float32), totals)
 
 
 def make_plan(config: TrainConfig, env: Any, agent: OffPolicyAgent, seeds: int = 1) -> Plan:
@@ -165,11 +161,12 @@ def make_plan(config: TrainConfig, env: Any, agent: OffPolicyAgent, seeds: int =
     return Plan(config=config, sizes=sizes, seeds=seeds)
 
 
-def updates_before(plan: Plan, round: Array) -> Array:
-    """⌊round · r⌋ in int32 without overflow, r the plan's updates for each iteration."""
-    whole, part = divmod(plan.updates_ratio.numerator, plan.updates_ratio.denominator)
-    denominator = plan.updates_ratio.denominator
-    return round * whole + round // denominator * part + round % denominator * part // denominator
+def updates_before(plan: Plan, iteration: Array) -> Array:
+    """`plan.updates_at(iteration)` in int32 without overflow."""
+    trained = jnp.maximum(iteration - plan.prefill_iterations, 0)
+    numerator, denominator = plan.updates_ratio.numerator, plan.updates_ratio.denominator
+    whole, part = divmod(numerator, denominator)
+    return trained * whole + trained // denominator * part + trained % denominator * part // denominator
 
 
 def _size_of(fn: Callable[..., Any], *args: Any) -> int:
@@ -187,5 +184,7 @@ def _take(tree: Any, i: Array) -> Any:
 
 def _all_finite(train: TrainState) -> Array:
     """[] bool: no NaN or infinity in what was learned or in what the policy sees."""
-    leaves = [x for x in jax.tree.leaves((train.learner, train.env.obs)) if jnp.issubdtype(x.dtype, jnp.floating)]
+    leaves = [
+        x for x in jax.tree.leaves((train.learner, train.env.obs)) if jnp.issubdtype(x.dtype, jnp.floating)
+    ]
     return jnp.stack([jnp.all(jnp.isfinite(x)) for x in leaves]).all()

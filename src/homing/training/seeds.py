@@ -24,16 +24,15 @@ def over_seeds(fn: Callable[..., Any], in_axes: Any, out_axes: Any = 0) -> Calla
 
 def train_axes(env: Any) -> TrainState:
     """Where the seed axis of a TrainState is; its environments' clock has none."""
-    return TrainState(env=env.seed_axes(), ring=0, learner=0, key=0)
+    fields: dict[str, Any] = {"ring": 0, "learner": 0, "key": 0}
+    return TrainState(env=env.seed_axes(), **fields)
 
 
 class Programs(NamedTuple):
-    """The compiled programs of a run, for all seeds. Bounds and iterations are Python ints or int32 scalars."""
+    """The compiled programs of a run, for all seeds; counts are Python ints."""
 
     init: Callable[..., TrainState]
     """(keys [S]) -> TrainState"""
-    fill: Callable[..., TrainState]
-    """(train, start, stop) -> TrainState; the argument is donated"""
     epoch: Callable[..., Any]
     """(train, start, stop) -> (TrainState, metrics [S]); the argument is donated"""
     evaluate: Callable[..., Any]
@@ -43,12 +42,10 @@ class Programs(NamedTuple):
 def programs(loop: OffPolicy, eval_env: Any) -> Programs:
     """Each traced and compiled once, at its first call."""
     axes = train_axes(loop.env)
-    fill = over_seeds(loop.fill, (axes, None, None), axes)
     epoch = over_seeds(loop.epoch, (axes, None, None), (axes, 0))
     evaluate = over_seeds(lambda train, iteration: loop.evaluate(train, iteration, eval_env), (axes, None))
     return Programs(
         init=jax.jit(over_seeds(loop.init, (0,), axes)),
-        fill=_counted(jax.jit(fill, donate_argnums=0)),
         epoch=_counted(jax.jit(epoch, donate_argnums=0)),
         evaluate=_counted(jax.jit(evaluate)),
     )
