@@ -20,6 +20,13 @@ SPEC = ProbeSpec(state_dim=4, action_dim=2, goal_dim=3, goal_indices=(0, 1, 2), 
 SMALL = NetConfig(width=16)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _no_key_check():
+    # These tests compare draws from the same key.
+    with jax.debug_key_reuse(False):
+        yield
+
+
 def crl(**settings):
     return CRL(
         CRLConfig(**({"critic_net": SMALL, "actor_net": SMALL, "representation_dim": 8} | settings)), SPEC

@@ -11,6 +11,13 @@ from homing.evaluation import aggregate, bootstrap_interval, evaluate, iqm
 LANES, LIMIT, GOAL = 50, 8, 3
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _no_key_check():
+    # These tests draw an evaluation's starts a second time.
+    with jax.debug_key_reuse(False):
+        yield
+
+
 def counter():
     """State (count, deadline): counts up to its deadline (1..12) or the limit 8; the goal is 3."""
 

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from probes import delay, echo, walk
 from scipy import stats
 
@@ -12,6 +13,13 @@ from homing.nets import NetConfig
 from homing.training.offpolicy import OffPolicy, make_plan
 from homing.training.seeds import programs, seed_keys
 from homing.types import Obs
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_key_check():
+    # The check takes a vmapped scan over split keys for reuse; test_offpolicy has it on, for one seed.
+    with jax.debug_key_reuse(False):
+        yield
 
 
 def learn(env, steps, **settings):

@@ -25,6 +25,13 @@ CONFIG = TrainConfig(
 )
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _no_key_check():
+    # The check takes a vmapped scan over split keys for reuse; test_offpolicy has it on, for one seed.
+    with jax.debug_key_reuse(False):
+        yield
+
+
 class Counted(CRL):
     """CRL that counts how often its update is traced."""
 

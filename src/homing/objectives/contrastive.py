@@ -15,7 +15,7 @@ EXP_CAP = 30.0
 
 
 def positives_of(logits: Array) -> Array:
-    """The diagonal [B], by a mask: its gradient is one too, where that of an indexed diagonal is a scatter."""
+    """The diagonal [B], by a mask: so is its gradient, where that of an indexed diagonal is a scatter."""
     return jnp.sum(jnp.where(jnp.eye(logits.shape[0], dtype=bool), logits, 0), axis=1)
 
 
