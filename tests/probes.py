@@ -132,7 +132,7 @@ def delay(num_envs: int = 32, episode_length: int = 6) -> Probe:
         shown = jnp.where(steps >= 2, memory, 0)
         return jnp.stack([(steps + 1).astype(jnp.float32) / episode_length, memory, shown]), _never()
 
-    spec = ProbeSpec(state_dim=3, action_dim=1, goal_dim=1, goal_indices=(2,), threshold=0.2)
+    spec = ProbeSpec(state_dim=3, action_dim=1, goal_dim=1, goal_indices=(2,), threshold=0.25)
     return Probe(
         spec, lambda key: jnp.zeros(3, jnp.float32), _uniform(1, 0.8), dynamics, num_envs, episode_length
     )

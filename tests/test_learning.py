@@ -23,7 +23,7 @@ def _no_key_check():
 
 
 def learn(env, steps, **settings):
-    net = NetConfig(width=64)
+    net = NetConfig(width=32)
     agent = CRL(
         CRLConfig(
             critic_net=net, actor_net=net, representation_dim=16, critic_lr=1e-3, actor_lr=1e-3, **settings
@@ -56,13 +56,13 @@ def test_echo_the_goal_is_the_action():
 
 
 def test_delay_only_the_first_action_counts():
-    _, _, before, after = learn(delay(), 60_000)
+    _, _, before, after = learn(delay(), 45_000)
     assert float(before["success_end"].max()) < 0.5
-    assert float(after["success_end"].min()) > 0.85
+    assert float(after["success_end"].min()) > 0.8
 
 
 def test_walk_reaches_goals_and_orders_distances():
-    agent, train, before, after = learn(walk(), 40_000)
+    agent, train, before, after = learn(walk(), 25_000)
     assert float(before["success_any"].max()) < 0.8
     assert float(after["success_any"].min()) > 0.9
     assert float(after["final_distance"].max()) < 0.3
