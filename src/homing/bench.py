@@ -15,10 +15,12 @@ from homing.envs.base import GoalEnv, check_size
 from homing.types import EnvState
 
 
-def bench_physics(env_id: str, num_envs: int, steps: int = 256, repeats: int = 5, physics: str | None = None) -> dict:
+def bench_physics(
+    env_id: str, num_envs: int, steps: int = 256, repeats: int = 5, physics: str | None = None
+) -> dict:
     """Environment steps per second with auto-reset, under random actions, and what the auto-reset costs.
 
-    `reset_share` is the part of a step that ending and starting episodes takes: 1 − (time without)/(time with).
+    `reset_share` is the part of a step that starting episodes takes: 1 − (time without)/(time with).
     """
     check_size("steps", steps)
     check_size("repeats", repeats)

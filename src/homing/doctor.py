@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from homing import hardware
 from homing.errors import HomingError
 
-CUDA_FIX = 'install the CUDA build with `pip install "homing[cuda]"` (from a checkout: `pip install ".[cuda]"`)'
+CUDA_FIX = (
+    'install the CUDA build with `pip install "homing[cuda]"` (from a checkout: `pip install ".[cuda]"`)'
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ def _versions() -> list[Finding]:
             Finding(
                 "mujoco and mjx",
                 f"{found.get('mujoco')} beside {found.get('mujoco-mjx')}",
-                "install a matched pair: pip install mujoco==3.17.0 mujoco-mjx==3.17.0, best in a new environment",
+                "install a matched pair in a new environment: pip install mujoco==3.17.0 mujoco-mjx==3.17.0",
             )
         )
     return findings
@@ -78,9 +81,15 @@ def _arithmetic() -> Finding:
     try:
         total = float(jax.jit(lambda x: (x @ x).sum())(jnp.ones((64, 64), jnp.float32)))
     except Exception as error:  # whatever the backend throws is what the user needs to read
-        return Finding("arithmetic", f"fails: {str(error).splitlines()[0]}", "check the driver and the JAX build")
+        return Finding(
+            "arithmetic", f"fails: {str(error).splitlines()[0]}", "check the driver and the JAX build"
+        )
     well = total == 64.0**3
-    return Finding("arithmetic", "a matrix product comes out right" if well else f"gives {total}", "" if well else "check the JAX build")
+    return Finding(
+        "arithmetic",
+        "a matrix product comes out right" if well else f"gives {total}",
+        "" if well else "check the JAX build",
+    )
 
 
 def free_bytes() -> int | None:
@@ -120,7 +129,7 @@ def _drawing() -> Finding:
     try:
         model = Model.from_xml("<mujoco><worldbody><geom type='sphere' size='1'/></worldbody></mujoco>")
         with Drawer(model, (), 32, 32, tile=1.0) as drawer:
-            drawer.draw([], [], Camera((0.0, 0.0, 0.0), 4.0))
+            drawer.draw(np.zeros((0, 3)), np.zeros((0, 4)), Camera((0.0, 0.0, 0.0), 4.0))
     except HomingError as error:
         return Finding("drawing", "does not work", str(error))
     return Finding("drawing", "works")

@@ -98,7 +98,7 @@ def goal_markers(spec: EnvSpec, goal: np.ndarray) -> list[Marker]:
         pos = (place.get("x", 0.0), place.get("y", 0.0), place.get("z", 0.05))
         colour = GOAL_COLOURS[k % len(GOAL_COLOURS)]
         radius = spec.task.within
-        markers.append(Marker("sphere", pos, (radius,) * 3, (*colour, 0.4)))
+        markers.append(Marker("sphere", pos, (radius, radius, radius), (*colour, 0.4)))
         if not _is_arm(spec):
             markers.append(Marker("cylinder", (*pos[:2], 1.5), (0.06, 1.5, 0.0), (*colour, 0.8)))
     return markers
@@ -143,7 +143,9 @@ def save(frames: list[np.ndarray], path: str | Path, fps: float) -> Path:
 def check_output(path: str | Path) -> Path:
     path = Path(path)
     if path.suffix not in FORMATS:
-        raise ConfigError(f"a picture or film ends in {', '.join(FORMATS)}, not in {path.suffix or path.name!r}")
+        raise ConfigError(
+            f"a picture or film ends in {', '.join(FORMATS)}, not in {path.suffix or path.name!r}"
+        )
     if path.is_dir():
         raise ConfigError(f"{path} is a folder; name a file in it")
     return path

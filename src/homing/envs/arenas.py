@@ -28,7 +28,8 @@ class Wall:
 
 
 class Arena(Protocol):
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def build(self, model: Model, followed: tuple[str, ...]) -> None:
         """Add to the model what stands in the way of the `followed` bodies."""

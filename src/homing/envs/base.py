@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -113,14 +114,15 @@ class GoalEnv:
         """[...]: the sparse reward, 1 within the threshold, for relabelled goals."""
         return (self.distance(achieved_goal, goal) < self.task.within).astype(jnp.float32)
 
-    def seed_axes(self) -> EnvState:
+    def seed_axes(self) -> Any:
         """Axes for `jax.vmap` over seeds: all of a state is per seed, save the clock.
 
         Vmapping a whole state works too, but then the pool is filled at every step: a branch whose condition
         is batched runs always.
         """
         fields = EnvState.__dataclass_fields__
-        return EnvState(**{name: None if name == "clock" else 0 for name in fields})
+        axes: dict[str, Any] = {name: None if name == "clock" else 0 for name in fields}
+        return EnvState(**axes)
 
     # -- parts ------------------------------------------------------------------------------------------
 
@@ -242,7 +244,7 @@ class GoalEnv:
         )
 
     def _check_goal_size(self) -> None:
-        """Trace one draw, so that a task whose parts do not fit together fails here and not while training."""
+        """Trace one draw, so that parts which do not fit together fail here and not while training."""
         q, _, goal = jax.eval_shape(self.scene.deal, jax.random.key(0))
         if goal.shape != (len(self._goal),):
             raise ConfigError(
@@ -250,7 +252,10 @@ class GoalEnv:
                 f"{len(self._goal)} state entries: {', '.join(self.task.goal)}"
             )
         if q.shape != (self.scene.engine.layout.q_size,):
-            raise ConfigError(f"{self.id}: a start has {q.shape[0]} coordinates, the model {self.scene.engine.layout.q_size}")
+            raise ConfigError(
+                f"{self.id}: a start has {q.shape[0]} coordinates, the model has "
+                f"{self.scene.engine.layout.q_size}"
+            )
 
 
 def check_size(name: str, value: int) -> None:

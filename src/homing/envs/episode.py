@@ -1,9 +1,9 @@
 """Episodes: when they end, and ready starts for those that follow.
 
-Starting an episode costs about a physics step, and every lane of every step may need one. So starts are dealt
-in bulk: a pool of them is filled every `interval` steps, and each ended lane takes the next unused one. Starts
-and goals are thus fresh in every episode. Should a batch use up its pool between two fillings (episodes of less
-than half an interval on average), lanes share starts with others of that pool until it is filled again.
+Starting an episode costs about a physics step, and every lane of every step may need one. So starts are
+dealt in bulk: a pool of them is filled every `interval` steps, and each ended lane takes the next unused one.
+Starts and goals are thus fresh in every episode. Should a batch use up its pool between two fillings
+(episodes of less than half an interval on average), lanes share starts until it is filled again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def interval_for(episode_length: int) -> int:
 
 
 def choose(ended: Array, pool: Start, cursor: Array) -> tuple[Start, Array]:
-    """The start [N, ...] that each lane would take, and the cursor after those that have `ended` took theirs."""
+    """The start [N, ...] that each lane would take, and the cursor once the `ended` ones took theirs."""
     size = pool.goal.shape[0]
     order = jnp.cumsum(ended.astype(jnp.int32))
     index = (cursor + jnp.maximum(order - 1, 0)) % size

@@ -37,7 +37,7 @@ def _with_height(xy: Array, height: float | None) -> Array:
 
 @dataclass(frozen=True)
 class Ring:
-    """A circle about the origin, every angle alike; the radius is uniform in [radius, outer] if that is given.
+    """A circle about the origin, every angle alike; with `outer`, the radius is uniform in [radius, outer].
 
     Note that a uniform radius is not uniform by area.
     """

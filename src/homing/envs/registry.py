@@ -12,7 +12,6 @@ from homing.envs.bodies import Ant, Body, HalfCheetah, Humanoid, Point, PusherAr
 from homing.envs.goals import Away, Box, Cells, Points, Ring
 from homing.envs.scene import EnvSpec
 from homing.envs.tasks import Block, PushPucks, Reach, Soccer
-from homing.envs.tasks.carry import SOCCER_MAZE
 from homing.errors import ConfigError, unknown
 
 TORSO = ("torso_x", "torso_y")
@@ -26,6 +25,7 @@ PUSH_ANT = Ant(
     rest_height=0.75,
     solver=(("iterations", 4), ("ls_iterations", 8), *Ant().solver[2:]),
 )
+SOCCER_MAZE = Soccer(goals=Cells("G"), balls=Cells("B"), starts=Cells("R"))
 PUCKS = Box((0.25, -0.35), (0.65, -0.05))
 
 
@@ -84,8 +84,8 @@ ENVIRONMENTS: dict[str, EnvSpec] = {
         Ant(), Reach(TORSO, Ring(10.0), starts=Away(10.0), margins=EASY), Floor(half=20.0)
     ),
     "ant_soccer": EnvSpec(BALL_ANT, Soccer(Ring(5.0)), Floor(half=7.0)),
-    "ant_soccer_u_maze": EnvSpec(BALL_ANT, Soccer(**SOCCER_MAZE), Maze("soccer_u")),
-    "ant_soccer_big_maze": EnvSpec(BALL_ANT, Soccer(**SOCCER_MAZE), Maze("soccer_big")),
+    "ant_soccer_u_maze": EnvSpec(BALL_ANT, SOCCER_MAZE, Maze("soccer_u")),
+    "ant_soccer_big_maze": EnvSpec(BALL_ANT, SOCCER_MAZE, Maze("soccer_big")),
     "ant_push": EnvSpec(
         PUSH_ANT,
         Reach(TORSO, Points(((16.0, 8.0), (8.0, 16.0)), spread=2.0), props=(Block(),), margins=EASY),
@@ -97,8 +97,14 @@ ENVIRONMENTS: dict[str, EnvSpec] = {
         Reach((*TORSO, "torso_z"), Ring(1.0, 5.0, height=1.25), margins=EASY),
         Floor(half=6.0),
     ),
-    **{f"ant_{name}_maze": _ant_maze(name) for name in ("u", "big", "hardest", "u2", "u3", "u4", "u5", "u6", "u7")},
-    **{f"ant_{name}_maze_eval": _ant_maze(f"{name}_eval") for name in ("u", "big", "u2", "u3", "u4", "u5", "u6", "u7")},
+    **{
+        f"ant_{name}_maze": _ant_maze(name)
+        for name in ("u", "big", "hardest", "u2", "u3", "u4", "u5", "u6", "u7")
+    },
+    **{
+        f"ant_{name}_maze_eval": _ant_maze(f"{name}_eval")
+        for name in ("u", "big", "u2", "u3", "u4", "u5", "u6", "u7")
+    },
     **{f"ant_{name}_maze_single_eval": _ant_maze(f"{name}_single_eval") for name in ("u", "u3", "u5")},
     **{f"humanoid_{name}_maze": _humanoid_maze(name) for name in ("u", "big", "hardest")},
     **{f"humanoid_{name}_maze_eval": _humanoid_maze(f"{name}_eval") for name in ("u", "big")},
@@ -180,7 +186,7 @@ def make(
 
 def _replace(part: Any, path: str, names: list[str], value: Any) -> Any:
     """`part` with the setting that `names` leads to changed; every part is a frozen dataclass."""
-    fields = [f.name for f in dataclasses.fields(part)] if dataclasses.is_dataclass(part) else []
+    fields = [f.name for f in dataclasses.fields(part)] if dataclasses.is_dataclass(type(part)) else []
     if names[0] not in fields:
         if not fields:
             raise ConfigError(f"option {path!r} leads past a plain value")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import jax
@@ -27,7 +27,7 @@ class EnvSpec:
 
     body: Body
     task: Task
-    arena: Arena = Floor()
+    arena: Arena = field(default_factory=Floor)
     physics: tuple[str, ...] = ()
 
     def pipelines(self) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ def load_engine(spec: EnvSpec, pipeline: str) -> physics.Engine:
     if pipeline not in spec.pipelines():
         if pipeline in physics.PIPELINES:
             raise ConfigError(
-                f"{spec.body.name} in this environment runs on {' or '.join(spec.pipelines())}, not on {pipeline}"
+                f"{spec.body.name} here runs on {' or '.join(spec.pipelines())}, not on {pipeline}"
             )
         raise unknown("physics pipeline", pipeline, spec.pipelines())
     return physics.load(

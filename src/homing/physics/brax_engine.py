@@ -7,6 +7,7 @@ import warnings
 import jax
 import jax.numpy as jnp
 import mujoco
+import numpy as np
 from flax import struct
 
 from homing.physics.engine import Layout, Links, Timing, layout_of
@@ -43,7 +44,7 @@ class BraxEngine:
         self.frames = timing.frames
         self.dt = timing.dt
         self.windows = tuple(window.bind(model) for window in windows)
-        self.layout: Layout = layout_of(model, self.system.init_q)
+        self.layout: Layout = layout_of(model, np.asarray(self.system.init_q))
 
     def init(self, q: Array, qd: Array):
         return jax.vmap(lambda q, qd: self._start(self.system, q, qd))(q, qd)

@@ -57,7 +57,9 @@ class Drawer:
         for flag in ("mjRND_SHADOW", "mjRND_REFLECTION", "mjRND_HAZE"):
             self.renderer.scene.flags[getattr(mujoco.mjtRndFlag, flag)] = 0
 
-    def draw(self, pos: np.ndarray, rot: np.ndarray, camera: Camera, markers: Sequence[Marker] = ()) -> np.ndarray:
+    def draw(
+        self, pos: np.ndarray, rot: np.ndarray, camera: Camera, markers: Sequence[Marker] = ()
+    ) -> np.ndarray:
         """[height, width, 3] uint8 of links at pos [L, 3] turned by rot [L, 4]."""
         self._set_links(np.asarray(pos, float), np.asarray(rot, float))
         view = mujoco.MjvCamera()
@@ -113,16 +115,36 @@ def _dress(model: Model, own_colours: set[str], tile: float) -> None:
             spec.delete(texture)
     gradient, checker = mujoco.mjtBuiltin.mjBUILTIN_GRADIENT, mujoco.mjtBuiltin.mjBUILTIN_CHECKER
     spec.add_texture(
-        name="homing_sky", type=mujoco.mjtTexture.mjTEXTURE_SKYBOX, builtin=gradient, rgb1=SKY[0], rgb2=SKY[1], width=256, height=256
+        name="homing_sky",
+        type=mujoco.mjtTexture.mjTEXTURE_SKYBOX,
+        builtin=gradient,
+        rgb1=SKY[0],
+        rgb2=SKY[1],
+        width=256,
+        height=256,
     )
     spec.add_texture(
-        name="homing_ground", type=mujoco.mjtTexture.mjTEXTURE_2D, builtin=checker, rgb1=GROUND[0], rgb2=GROUND[1], width=256, height=256
+        name="homing_ground",
+        type=mujoco.mjtTexture.mjTEXTURE_2D,
+        builtin=checker,
+        rgb1=GROUND[0],
+        rgb2=GROUND[1],
+        width=256,
+        height=256,
     )
     ground = spec.add_material(name="homing_ground", texrepeat=[0.5 / tile, 0.5 / tile], texuniform=True)
     ground.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "homing_ground"
     for light in list(spec.lights):
         spec.delete(light)
-    spec.worldbody.add_light(pos=[0, 0, 30], dir=[0.3, 0.4, -1], type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL, castshadow=False, diffuse=[0.7] * 3, ambient=[0.25] * 3, specular=[0.1] * 3)
+    spec.worldbody.add_light(
+        pos=[0, 0, 30],
+        dir=[0.3, 0.4, -1],
+        type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
+        castshadow=False,
+        diffuse=[0.7] * 3,
+        ambient=[0.25] * 3,
+        specular=[0.1] * 3,
+    )
     for body in spec.bodies:
         for geom in body.geoms:
             if int(geom.type) == int(GEOM_TYPES["plane"]):

@@ -53,7 +53,22 @@ class Model:
             raise ConfigError(f"this MJCF text cannot be read: {error}") from error
         for name in without:
             model.remove_body(name)
+        model._settle_total_mass()
         return model
+
+    def _settle_total_mass(self) -> None:
+        """Turn a file's wish for a total mass into densities: MuJoCo gives the wish up, and bodies that are
+        added later would share in it.
+        """
+        wished = self.spec.compiler.settotalmass
+        if wished <= 0:
+            return
+        self.spec.compiler.settotalmass = -1
+        factor = wished / self._compile().body_mass.sum()
+        for geom in self.spec.geoms:
+            geom.density *= factor
+            if not np.isnan(geom.mass):
+                geom.mass *= factor
 
     # -- looking things up ------------------------------------------------------------------------------
 
@@ -99,7 +114,9 @@ class Model:
         for name, value in options.items():
             setattr(self.spec.option, name, value)
 
-    def set_contact(self, geoms: Iterable[str], contype: int | None = None, conaffinity: int | None = None) -> None:
+    def set_contact(
+        self, geoms: Iterable[str], contype: int | None = None, conaffinity: int | None = None
+    ) -> None:
         for name in geoms:
             geom = self.geom(name)
             geom.contype = geom.contype if contype is None else contype
@@ -211,9 +228,7 @@ class Model:
 
     def _compile(self) -> mujoco.MjModel:
         try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message=".*settotalmass")  # the half-cheetah's file has it
-                return self.spec.compile()
+            return self.spec.compile()
         except ValueError as error:
             raise ConfigError(f"the model does not compile: {error}") from error
 

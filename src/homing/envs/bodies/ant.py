@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import jax.numpy as jnp
 
@@ -46,10 +45,10 @@ class Ant:
     rest_height: float = 0.55
     solver: tuple[tuple[str, int], ...] = QUICK_NEWTON
 
-    name: ClassVar[str] = "ant"
-    root: ClassVar[str] = "torso"
-    healthy: ClassVar[tuple[str, float, float] | None] = ("torso_z", 0.2, 1.0)
-    dense: ClassVar[Dense] = Dense(progress=10.0, alive=1.0, control=0.5)
+    name: str = "ant"
+    root: str = "torso"
+    healthy: tuple[str, float, float] | None = ("torso_z", 0.2, 1.0)
+    dense: Dense = Dense(progress=10.0, alive=1.0, control=0.5)
 
     @property
     def pipelines(self) -> Mapping[str, Timing]:

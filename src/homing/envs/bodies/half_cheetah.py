@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import jax.numpy as jnp
 
@@ -18,10 +17,10 @@ COORDINATES = ("root_x", "root_z", "root_pitch", "bthigh", "bshin", "bfoot", "ft
 class HalfCheetah:
     """brax's half-cheetah, which weighs what its file says since no target shares the weight."""
 
-    name: ClassVar[str] = "half_cheetah"
-    root: ClassVar[str] = "torso"
-    healthy: ClassVar[tuple[str, float, float] | None] = None
-    dense: ClassVar[Dense] = Dense(distance=1.0, control=0.1)
+    name: str = "half_cheetah"
+    root: str = "torso"
+    healthy: tuple[str, float, float] | None = None
+    dense: Dense = Dense(distance=1.0, control=0.1)
 
     @property
     def pipelines(self) -> Mapping[str, Timing]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import jax.numpy as jnp
 
@@ -26,10 +25,10 @@ SPRING_GEARS = (350.0,) * 11 + (100.0,) * 6
 class Humanoid:
     """brax's humanoid, every part of which meets the floor."""
 
-    name: ClassVar[str] = "humanoid"
-    root: ClassVar[str] = "torso"
-    healthy: ClassVar[tuple[str, float, float] | None] = ("torso_z", 1.0, 2.0)
-    dense: ClassVar[Dense] = Dense(distance=1.0, alive=5.0, control=0.1)
+    name: str = "humanoid"
+    root: str = "torso"
+    healthy: tuple[str, float, float] | None = ("torso_z", 1.0, 2.0)
+    dense: Dense = Dense(distance=1.0, alive=5.0, control=0.1)
 
     @property
     def pipelines(self) -> Mapping[str, Timing]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +27,8 @@ POINT = """
     <body name="torso" pos="0 0 0.75">
       <joint name="x" type="slide" axis="1 0 0" range="-100 100" limited="true" armature="1"/>
       <joint name="y" type="slide" axis="0 1 0" range="-100 100" limited="true" armature="1"/>
-      <geom name="torso_geom" type="sphere" size="0.25" density="5" friction="1 0.5 0.5" contype="1" conaffinity="1"/>
+      <geom name="torso_geom" type="sphere" size="0.25" density="5" friction="1 0.5 0.5"
+            contype="1" conaffinity="1"/>
     </body>
   </worldbody>
   <actuator>
@@ -43,10 +43,10 @@ POINT = """
 class Point:
     """A sphere on two slides, pushed along x and y."""
 
-    name: ClassVar[str] = "point"
-    root: ClassVar[str] = "torso"
-    healthy: ClassVar[tuple[str, float, float] | None] = None
-    dense: ClassVar[Dense] = Dense(distance=1.0, alive=1.0, control=0.5)
+    name: str = "point"
+    root: str = "torso"
+    healthy: tuple[str, float, float] | None = None
+    dense: Dense = Dense(distance=1.0, alive=1.0, control=0.5)
 
     @property
     def pipelines(self) -> Mapping[str, Timing]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +12,15 @@ from homing.envs.bodies.base import Dense, velocities
 from homing.envs.bodies.geometry import point_on_link
 from homing.physics import Model, Timing
 
-JOINTS = ("shoulder_pan", "shoulder_lift", "upper_arm_roll", "elbow_flex", "forearm_roll", "wrist_flex", "wrist_roll")
+JOINTS = (
+    "shoulder_pan",
+    "shoulder_lift",
+    "upper_arm_roll",
+    "elbow_flex",
+    "forearm_roll",
+    "wrist_flex",
+    "wrist_roll",
+)
 WRIST = ("wrist_x", "wrist_y", "wrist_z")
 
 
@@ -26,9 +33,9 @@ class PusherArm:
 
     velocities_last: bool = True
 
-    name: ClassVar[str] = "pusher"
-    root: ClassVar[str] = "r_shoulder_pan_link"
-    healthy: ClassVar[tuple[str, float, float] | None] = None
+    name: str = "pusher"
+    root: str = "r_shoulder_pan_link"
+    healthy: tuple[str, float, float] | None = None
 
     @property
     def dense(self) -> Dense:

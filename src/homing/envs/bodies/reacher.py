@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import jax.numpy as jnp
 
@@ -19,10 +18,10 @@ TIP = (0.11, 0.0, 0.0)  # of the finger tip in the second link
 class Reacher:
     """brax's reacher without its target."""
 
-    name: ClassVar[str] = "reacher"
-    root: ClassVar[str] = "body0"
-    healthy: ClassVar[tuple[str, float, float] | None] = None
-    dense: ClassVar[Dense] = Dense(distance=1.0)
+    name: str = "reacher"
+    root: str = "body0"
+    healthy: tuple[str, float, float] | None = None
+    dense: Dense = Dense(distance=1.0)
 
     @property
     def pipelines(self) -> Mapping[str, Timing]:

@@ -9,21 +9,21 @@ import jax
 import jax.numpy as jnp
 
 from homing.envs.bodies.pusher import WRIST
-from homing.envs.goals import Box, Cells, Law, direction
+from homing.envs.goals import Box, Law, direction
 from homing.envs.tasks.base import Draw
 from homing.envs.tasks.props import Ball, Prop, Puck, prop_columns
 from homing.types import Array, Key
 
-# Draws of a puck of which the first that is far enough from the goal counts; all fail about once in 10⁸.
-TRIES = 8
+# Draws of a puck, of which the first that is far enough from the goal counts.
+TRIES = 32
 
 
 @dataclass(frozen=True)
 class Soccer:
     """Bring the ball to the goal.
 
-    balls: the law of the ball's place; None puts it about the way from the origin to the goal: at 0.2·goal plus
-           one metre in a direction of its own, of which those are left out that would put it into the torso
+    balls: the law of the ball's place; None puts it about the way from the origin to the goal: at 0.2·goal
+           plus one metre in a direction of its own, where that is not into the torso
     """
 
     goals: Law
@@ -101,13 +101,14 @@ class PushPucks:
         return Draw(jnp.concatenate(goals), None, jnp.concatenate(places))
 
     def _away_from(self, key: Key, goal: Array, region: Box, arena) -> Array:
-        """A uniform place in the region, given that it is at least `apart` from the goal."""
+        """A uniform place in the region, given that it is at least `apart` from the goal.
+
+        Where nearly all of the region is too near, no draw may do; then the puck is moved straight away from
+        the goal, which can bring it out of the region, by less than `apart`.
+        """
         places = jax.vmap(lambda k: region.draw(k, arena))(jax.random.split(key, TRIES))
         distance = jnp.linalg.norm(places - goal, axis=-1)
         chosen = jnp.argmax(distance >= self.apart)
         place, off = places[chosen], distance[chosen]
         moved = goal + (place - goal) * (self.apart / jnp.maximum(off, 1e-6))
         return jnp.where(off >= self.apart, place, moved)
-
-
-SOCCER_MAZE = {"goals": Cells("G"), "balls": Cells("B"), "starts": Cells("R")}

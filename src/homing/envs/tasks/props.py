@@ -64,7 +64,9 @@ class Ball:
             model.add_slide(self.name, f"{self.name}_{axis}", axis, limit=(-100.0, 100.0), armature=1.0)
         rgba = (0.95, 0.95, 0.95, 1.0)
         model.add_geom(self.name, f"{self.name}_core", "sphere", (self.radius,), density=1.0, rgba=rgba)
-        model.add_geom(self.name, f"{self.name}_shell", "sphere", (self.radius,), contype=1, density=0.1, rgba=rgba)
+        model.add_geom(
+            self.name, f"{self.name}_shell", "sphere", (self.radius,), contype=1, density=0.1, rgba=rgba
+        )
 
     def coordinates(self, xy: Array) -> Array:
         return xy
@@ -88,7 +90,9 @@ class Puck:
             model.add_slide(
                 self.name, f"{self.name}_{axis}", axis, limit=(-10.3213, 10.3), damping=0.5, armature=0.04
             )
-        model.add_geom(self.name, f"{self.name}_core", "sphere", (0.05,), density=1.0, rgba=(1.0, 1.0, 1.0, 0.0))
+        model.add_geom(
+            self.name, f"{self.name}_core", "sphere", (0.05,), density=1.0, rgba=(1.0, 1.0, 1.0, 0.0)
+        )
         rgba = (0.2, 0.35, 0.8, 1.0)
         model.add_geom(
             self.name, f"{self.name}_shell", "capsule", (0.05, 0.05), contype=1, density=1.0, rgba=rgba

@@ -20,7 +20,7 @@ class Reach:
     goal:   names of those entries
     goals:  the law of goals
     within: how near counts as reached
-    starts: the law of the robot's place, `Away` for a place at a distance from the goal, None for the body's own
+    starts: the law of the robot's place, `Away` for a distance from the goal, None for the body's own
     """
 
     goal: tuple[str, ...]

@@ -1,0 +1,49 @@
+# Everything sets itself up: `make quickstart` and `make test` need nothing but Python 3.11+ and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup quickstart test test-all check format docs bench clean
+
+help:
+	@echo "make quickstart   set up, then train a small agent on the CPU and show what it does"
+	@echo "make test         set up, then run the tests (about ten minutes on two cores, less when repeated)"
+	@echo "make test-all     the same with the slow tests"
+	@echo "make check        formatter, linter, type checker"
+	@echo "make docs         make the generated parts of docs/ again"
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Homing needs Python 3.11 or newer: make PYTHON=python3.11 ...')"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+setup: $(READY)
+
+quickstart: $(READY)
+	$(BIN)/python -m homing envs
+	$(BIN)/python examples/quickstart.py
+
+test: $(READY)
+	$(PYTEST) -m "not slow"
+
+test-all: $(READY)
+	$(PYTEST)
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(READY)
+	$(BIN)/python tools/make_docs.py
+
+clean:
+	rm -rf $(VENV) .cache build dist

@@ -1,0 +1,60 @@
+"""Imports point one way, and only the physics folder knows a simulator."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent / "src" / "homing"
+FILES = sorted(ROOT.rglob("*.py"))
+SIMULATORS = {"brax", "mujoco"}
+# What each part may import of the package; a part may always import itself.
+BASE = {"types", "errors", "version"}
+ALLOWED = {
+    "types": set(),
+    "errors": set(),
+    "version": set(),
+    "physics": {"errors"},
+    "envs": BASE | {"physics"},
+    "rollout": BASE | {"envs"},
+    "nets": BASE,
+    "objectives": BASE,
+    "replay": BASE,
+    "relabel": BASE | {"replay"},
+    "agents": BASE | {"nets", "objectives"},
+}
+
+
+def imports(path: Path):
+    """Names of all modules that a file imports, also inside functions."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def part_of(path: Path) -> str:
+    relative = path.relative_to(ROOT)
+    return relative.parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_only_physics_imports_a_simulator(path):
+    if part_of(path) != "physics":
+        assert not {name.split(".")[0] for name in imports(path)} & SIMULATORS
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_one_way(path):
+    part = part_of(path)
+    if part not in ALLOWED:
+        return
+    used = {name.split(".")[1] for name in imports(path) if name.startswith("homing.")} - {part}
+    assert used <= ALLOWED[part]
+
+
+def test_only_one_module_knows_the_seed_axis():
+    """Everything else is written for one seed."""
+    users = [p for p in FILES if "over_seeds(" in p.read_text() or ".seed_axes()" in p.read_text()]
+    assert {p.name for p in users} <= {"seeds.py"}
