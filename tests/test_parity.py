@@ -26,13 +26,13 @@ def brax_env(kind, backend):
         return kind(backend=backend)
 
 
-def start(layout, quaternion: bool):
+def start(layout, quaternion: bool, noise: float = 0.05):
     """The same noisy start for both sides."""
     k_q, k_qd = jax.random.split(jax.random.key(3))
-    q = jnp.asarray(layout.init_q) + 0.02 * jax.random.normal(k_q, (LANES, layout.q_size))
+    q = jnp.asarray(layout.init_q) + noise * jax.random.normal(k_q, (LANES, layout.q_size))
     if quaternion:
         q = q.at[:, 3:7].divide(jnp.linalg.norm(q[:, 3:7], axis=-1, keepdims=True))
-    return q, 0.1 * jax.random.normal(k_qd, (LANES, layout.qd_size))
+    return q, 2 * noise * jax.random.normal(k_qd, (LANES, layout.qd_size))
 
 
 def actions(layout):
@@ -79,7 +79,9 @@ CASES = {
 def test_trajectories_equal_brax(case):
     id, pipeline, kind, quaternion = CASES[case]
     engine = scene(id, pipeline).engine
-    q, qd = start(engine.layout, quaternion)
+    # The pusher's rest pose is at its joints' limits, and beyond them its solver stops at another iteration
+    # for every small difference: it starts as the environment starts it.
+    q, qd = start(engine.layout, quaternion, noise=0.002 if id == "pusher_easy" else 0.05)
     acts = actions(engine.layout)
     a, b = ours(engine, q, qd, acts), theirs(brax_env(kind, pipeline), q, qd, acts)
     assert np.abs(np.diff(a[0], axis=0)).max() > 1e-3, "the robot moves"

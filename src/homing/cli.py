@@ -11,7 +11,9 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from homing import cli_train
 from homing.errors import ConfigError, HomingError
 from homing.version import __version__
 
@@ -28,7 +30,9 @@ def parse_options(settings: tuple[str, ...]) -> dict[str, Any]:
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals:
-            raise ConfigError(f"an option is written NAME=VALUE, for instance task.within=0.3, not {setting!r}")
+            raise ConfigError(
+                f"an option is written NAME=VALUE, for instance task.within=0.3, not {setting!r}"
+            )
         try:
             options[name] = json.loads(text)
         except json.JSONDecodeError:
@@ -127,6 +131,7 @@ def bench_physics(
     from homing import bench
     from homing.envs import env_ids
     from homing.envs.registry import resolve
+    from homing.runs import write_json
 
     ids = env_ids() if env == ("all",) else tuple(resolve(id) for id in env)
     rows = []
@@ -136,6 +141,7 @@ def bench_physics(
             if not json_:
                 _print_physics(rows[-1])
             if out is not None:
+                out.parent.mkdir(parents=True, exist_ok=True)
                 write_json(out, rows)
     if json_:
         print(json.dumps(rows, indent=1))
@@ -163,21 +169,13 @@ def doctor(json_: Annotated[bool, tyro.conf.arg(name="json")] = False) -> None:
     if json_:
         print(json.dumps([dataclasses.asdict(f) for f in findings], indent=1))
     else:
-        console = _console()
         for f in findings:
-            console.print(f"[{'green' if f.well else 'red'}]{'ok ' if f.well else 'FIX'}[/] {f.what}: {f.found}", highlight=False)
+            mark = ("ok ", "green") if f.well else ("FIX", "red")
+            _console().print(Text.assemble(mark, f" {f.what}: {f.found}"), soft_wrap=True)
             if not f.well:
-                console.print(f"    {f.fix}", highlight=False)
+                _console().print(Text(f"    {f.fix}"), soft_wrap=True)
     if not all(f.well for f in findings):
         raise SystemExit(1)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a whole file or none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".part")
-    draft.write_text(json.dumps(content, indent=1) + "\n")
-    draft.replace(path)
 
 
 def _console(wide: bool = False) -> Console:
@@ -192,7 +190,9 @@ def main(argv: list[str] | None = None) -> None:
         print(f"homing {__version__}")
         return
     try:
-        if args[:1] == ["bench"]:
+        if args[:1] == ["train"]:
+            cli_train.train(args[1:])
+        elif args[:1] == ["bench"]:
             bench_app.cli(prog="homing bench", description="Measure speed on this machine.", args=args[1:])
         else:
             app.cli(prog="homing", description="Goal-conditioned reinforcement learning.", args=args)
@@ -203,7 +203,17 @@ def main(argv: list[str] | None = None) -> None:
 
 @app.command(name="bench")
 def _bench() -> None:
-    """Measure speed on this machine: `homing bench physics`."""
+    """Measure speed on this machine: `homing bench physics` and `homing bench train`."""
+
+
+@app.command(name="train")
+def _train() -> None:
+    """Train an agent, many seeds in one program."""
+
+
+app.command(cli_train.resume, name="resume")
+app.command(cli_train.evaluate, name="eval")
+bench_app.command(cli_train.bench_train, name="train")
 
 
 if __name__ == "__main__":
