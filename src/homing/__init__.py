@@ -1,6 +1,18 @@
 """Homing: goal-conditioned reinforcement learning in JAX."""
 
+from homing.api import Policy, Trained, evaluate, load, resume, train
 from homing.envs import env_ids, make, register
 from homing.version import __version__
 
-__all__ = ["__version__", "env_ids", "make", "register"]
+__all__ = [
+    "Policy",
+    "Trained",
+    "__version__",
+    "env_ids",
+    "evaluate",
+    "load",
+    "make",
+    "register",
+    "resume",
+    "train",
+]

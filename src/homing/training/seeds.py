@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from homing.evaluation import evaluate
 from homing.training.offpolicy import OffPolicy, TrainState
-from homing.types import Key
+from homing.types import Key, Metrics
 
 
 def seed_keys(seeds: Sequence[int]) -> Key:
@@ -43,11 +44,11 @@ def programs(loop: OffPolicy, eval_env: Any) -> Programs:
     """Each traced and compiled once, at its first call."""
     axes = train_axes(loop.env)
     epoch = over_seeds(loop.epoch, (axes, None, None), (axes, 0))
-    evaluate = over_seeds(lambda train, iteration: loop.evaluate(train, iteration, eval_env), (axes, None))
+    score = over_seeds(lambda train, iteration: loop.evaluate(train, iteration, eval_env), (axes, None))
     return Programs(
         init=jax.jit(over_seeds(loop.init, (0,), axes)),
         epoch=_counted(jax.jit(epoch, donate_argnums=0)),
-        evaluate=_counted(jax.jit(evaluate)),
+        evaluate=_counted(jax.jit(score)),
     )
 
 
@@ -58,3 +59,12 @@ def _counted(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     call.jitted = fn
     return call
+
+
+def evaluate_learners(env: Any, agent: Any, learner: Any, key: Key) -> Metrics:
+    """Greedy policies of many seeds [S, ...] on the same fresh starts and goals; metrics [S]."""
+
+    def one(learner: Any, key: Key) -> Metrics:
+        return evaluate(env, lambda obs, k_act: agent.act(learner, obs, k_act, explore=False), key)
+
+    return jax.jit(over_seeds(one, (0, None)))(learner, key)

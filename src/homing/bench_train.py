@@ -1,0 +1,149 @@
+"""Measuring training on the machine at hand."""
+
+from __future__ import annotations
+
+import resource
+import time
+from statistics import median
+from typing import Any
+
+import jax
+
+from homing import hardware
+from homing.compilation import Compiled, process_seconds
+from homing.config import Plan
+from homing.doctor import free_bytes
+from homing.settings import build, run_config
+from homing.training.offpolicy import OffPolicy
+from homing.training.seeds import programs, seed_keys
+
+
+def bench(
+    env: str,
+    seeds: int,
+    agent: str = "crl",
+    preset: str = "paper",
+    seconds: float = 20.0,
+    physics: str | None = None,
+    fresh: bool = True,
+    **changes: Any,
+) -> dict[str, Any]:
+    """Speed of one configuration, compilation and evaluation excluded.
+
+    `fresh`: this is the first thing that the process computes, so its age at the first step means something.
+    `collect` and `update` share the time of an iteration: iterations of the prefill only collect.
+    """
+    begin = time.perf_counter()
+    config = run_config(
+        agent, env, preset_name=preset, seeds=tuple(range(seeds)), changes=changes, physics=physics
+    )
+    parts = build(config)
+    if (free := free_bytes()) is not None:
+        parts.plan.check_fits(free)
+    made = programs(OffPolicy(parts.env, parts.agent, parts.plan), parts.eval_env)
+    compiled = Compiled(made, seed_keys(config.seeds))
+    clock = _Clock(compiled, compiled.init())
+    clock.run(0, 1)
+    first_step = {"set_up_seconds": time.perf_counter() - begin}
+    if fresh:
+        first_step["first_step_seconds"] = process_seconds()
+    times = _times(clock, parts.plan, seconds)
+    evaluation = _evaluation(compiled, clock)
+    return {
+        "env": parts.env.spec.id,
+        "physics": parts.env.spec.physics,
+        "agent": agent,
+        "preset": preset,
+        "seeds": seeds,
+        **_speeds(parts.plan, times),
+        "seconds_per_evaluation": evaluation,
+        "evaluation_share": _evaluation_share(parts.plan, times, evaluation),
+        "compile_seconds": {name: compiled.wait(name) for name in ("init", "epoch", "evaluate")},
+        **first_step,
+        **_memory(parts.plan),
+        **hardware.describe(),
+    }
+
+
+class _Clock:
+    """A state and the seconds that moving it takes."""
+
+    def __init__(self, compiled: Compiled, train: Any):
+        self.compiled, self.train = compiled, train
+
+    def run(self, start: int, stop: int) -> float:
+        self.compiled.wait("epoch")
+        begin = time.perf_counter()
+        self.train, _ = jax.block_until_ready(self.compiled.epoch(self.train, start, stop))
+        return time.perf_counter() - begin
+
+
+def _times(clock: _Clock, plan: Plan, seconds: float) -> dict[str, Any]:
+    """Seconds of an iteration in the prefill and after it, in several rounds of which the median counts."""
+    prefill = plan.prefill_iterations
+    collect = clock.run(1, prefill) / (prefill - 1) if prefill > 1 else None
+    each = clock.run(prefill, prefill + 1)
+    rounds, start = [], prefill + 1
+    count = max(1, round(seconds / 5 / max(each, 1e-6)))
+    for _ in range(5):
+        rounds.append(clock.run(start, start + count) / count)
+        start += count
+    return {"collect": collect, "iteration": median(rounds), "rounds": rounds, "measured": 5 * count}
+
+
+def _speeds(plan: Plan, times: dict[str, Any]) -> dict[str, Any]:
+    each, collect = times["iteration"], times["collect"]
+    told = {
+        "env_steps_per_second": plan.seeds * plan.steps_per_iteration / each,
+        "updates_per_second": plan.seeds * float(plan.updates_ratio) / each,
+        "seconds_per_iteration": each,
+        "seconds_per_iteration_rounds": times["rounds"],
+        "iterations_measured": times["measured"],
+        "steps_per_iteration": plan.steps_per_iteration,
+        "updates_per_iteration": float(plan.updates_ratio),
+    }
+    if collect is not None:
+        told |= {"collect_seconds": collect, "update_seconds": each - collect}
+    return told
+
+
+def _evaluation(compiled: Compiled, clock: _Clock) -> float:
+    compiled.wait("evaluate")
+    taken = []
+    for i in range(4):
+        begin = time.perf_counter()
+        jax.block_until_ready(compiled.evaluate(clock.train, i))
+        taken.append(time.perf_counter() - begin)
+    return median(taken[1:])
+
+
+def _evaluation_share(plan: Plan, times: dict[str, Any], evaluation: float) -> float:
+    """Of the time of a whole run by this plan."""
+    collect = times["collect"] or times["iteration"]
+    training = plan.train_iterations * times["iteration"] + plan.prefill_iterations * collect
+    return plan.epochs * evaluation / (plan.epochs * evaluation + training)
+
+
+def _memory(plan: Plan) -> dict[str, int]:
+    told = {"planned_bytes": plan.bytes_in_all}
+    stats = jax.devices()[0].memory_stats() or {}
+    if "peak_bytes_in_use" in stats:
+        return told | {"peak_bytes": stats["peak_bytes_in_use"]}
+    return told | {"peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}
+
+
+def line(row: dict[str, Any]) -> str:
+    """A result as a person reads it."""
+    first = row.get("first_step_seconds", row["set_up_seconds"])
+    compile_seconds = max(row["compile_seconds"].values())
+    parts = [
+        f"{row['env']:18s} {row['seeds']:3d} seeds  {row['env_steps_per_second']:12,.0f} steps/s  "
+        f"{row['updates_per_second']:9,.0f} updates/s",
+        f"evaluation {row['seconds_per_evaluation']:.2f} s ({row['evaluation_share']:.1%} of a run)",
+        f"compiled in {compile_seconds:.1f} s, first step after {first:.1f} s",
+        f"memory {row['peak_bytes'] / 2**30:.2f} GiB ({row['planned_bytes'] / 2**30:.2f} planned)",
+    ]
+    if "collect_seconds" in row:
+        share = row["collect_seconds"] / row["seconds_per_iteration"]
+        parts.insert(1, f"collecting {share:.0%}, learning {1 - share:.0%}")
+    return "\n    ".join(parts)

@@ -1,0 +1,182 @@
+"""Checkpoints to resume from (orbax, with the replay), and policies to act with (small .npz files)."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from homing.errors import HomingError
+from homing.nets import Fit
+from homing.runs import WriteError, write_whole
+from homing.types import Array
+
+
+class Saved(NamedTuple):
+    """A checkpoint read back."""
+
+    iteration: int
+    train: Any
+    notes: dict[str, Any]
+
+
+class Checkpoints:
+    """The last few states of a run, each whole or absent, written beside the computation."""
+
+    def __init__(self, path: Path, keep: int):
+        self.path, self.keep = path.absolute(), keep
+        self._manager: Any = None
+
+    @property
+    def manager(self) -> Any:
+        # orbax takes half a second to import: not before it is needed.
+        if self._manager is None:
+            import orbax.checkpoint as ocp
+
+            options = ocp.CheckpointManagerOptions(max_to_keep=self.keep, enable_async_checkpointing=True)
+            self._manager = ocp.CheckpointManager(self.path, options=options)
+        return self._manager
+
+    def iterations(self) -> list[int]:
+        """Iterations with a whole checkpoint, oldest first."""
+        if not self.path.is_dir():
+            return []
+        return sorted(int(entry.name) for entry in self.path.iterdir() if entry.name.isdecimal())
+
+    def save(self, iteration: int, train: Any, notes: dict[str, Any]) -> None:
+        """Begin to write; returns once the arrays are copied. A failure shows here or at `wait`."""
+        import orbax.checkpoint as ocp
+
+        with contextlib.suppress(WriteError):  # of the one before: this is the new try
+            self.wait()
+        prints = np.asarray(fingerprints(train)).tolist()
+        args = ocp.args.Composite(
+            state=ocp.args.StandardSave(train),
+            notes=ocp.args.JsonSave({"notes": notes, "fingerprints": prints}),
+        )
+        self._guarded(lambda: self.manager.save(iteration, args=args, force=True))
+
+    def wait(self) -> None:
+        """Until all that was begun is on the disk."""
+        if self._manager is not None:
+            self._guarded(self._manager.wait_until_finished)
+
+    def settle(self) -> None:
+        """`wait` if that takes no time."""
+        if self._manager is not None and not self._manager.is_saving_in_progress():
+            self.wait()
+
+    def close(self) -> None:
+        if self._manager is not None:
+            manager, self._manager = self._manager, None
+            manager.close()
+
+    def restore(self, shapes: Any, say: Callable[[str], None]) -> Saved | None:
+        """The newest checkpoint that is sound; each damaged one is named. None if there never was one."""
+        found = self.iterations()
+        for iteration in reversed(found):
+            try:
+                return self._read(iteration, shapes)
+            except Exception as error:  # orbax and its storage raise all kinds of errors on damaged files
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+                say(f"the checkpoint {self.path / str(iteration)} is damaged and is not used ({reason})")
+        if found:
+            raise HomingError(
+                f"no checkpoint in {self.path} can be read; remove that folder and resume to start again"
+            )
+        return None
+
+    def discard_after(self, iteration: int) -> None:
+        """Remove damaged checkpoints that are newer than the one in use: they will be written again."""
+        for newer in self.iterations():
+            if newer > iteration:
+                shutil.rmtree(self.path / str(newer), ignore_errors=True)
+        self.close()
+
+    def _read(self, iteration: int, shapes: Any) -> Saved:
+        import orbax.checkpoint as ocp
+
+        device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        target = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), shapes)
+        args = ocp.args.Composite(state=ocp.args.StandardRestore(target), notes=ocp.args.JsonRestore())
+        read = self.manager.restore(iteration, args=args)
+        told = read.notes["fingerprints"]
+        if np.asarray(fingerprints(read.state)).tolist() != told:
+            raise ValueError("its contents are not what was written")
+        return Saved(iteration, read.state, read.notes["notes"])
+
+    def _guarded(self, write: Callable[[], Any]) -> None:
+        try:
+            write()
+        except Exception as error:  # the disk speaks through several libraries
+            manager, self._manager = self._manager, None
+            with contextlib.suppress(Exception):  # it has failed already, which is told below
+                manager.close()
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+            kept = self.iterations()
+            earlier = (
+                f"the earlier one of iteration {kept[-1]} is kept" if kept else "there is no earlier one"
+            )
+            raise WriteError(f"cannot write a checkpoint to {self.path}: {reason}; {earlier}") from error
+
+
+@jax.jit
+def fingerprints(tree: Any) -> Array:
+    """[leaves] uint32: Σ (2i + 1) bits[i] of each array, which any single changed entry changes."""
+    return jnp.stack([_fingerprint(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+def _fingerprint(x: Array) -> Array:
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        x = jax.random.key_data(x)
+    if x.dtype == jnp.bool_:
+        x = x.astype(jnp.uint8)
+    width = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[x.dtype.itemsize]
+    bits = jax.lax.bitcast_convert_type(x, width).astype(jnp.uint32).ravel()
+    return jnp.sum(bits * (2 * jnp.arange(bits.size, dtype=jnp.uint32) + 1), dtype=jnp.uint32)
+
+
+# Policies.
+
+
+def parameters(learner: Any) -> Any:
+    """A learner without its optimisers: enough to act and to value."""
+    is_fit = lambda x: isinstance(x, Fit)
+    return jax.tree.map(lambda x: x.replace(opt_state=()) if is_fit(x) else x, learner, is_leaf=is_fit)
+
+
+def save_policy(path: Path, learner: Any, iteration: int) -> None:
+    """Write the parameters of all seeds [S, ...] to one .npz file: arrays only, whole or not at all."""
+    arrays = {name: np.asarray(leaf) for name, leaf in _named(parameters(learner))}
+    buffer = io.BytesIO()
+    np.savez(buffer, iteration=np.asarray(iteration), **arrays)
+    os.makedirs(path.parent, exist_ok=True)
+    write_whole(path, buffer.getvalue())
+
+
+def load_policy(path: Path, learner_shapes: Any) -> tuple[Any, int]:
+    """A learner without optimisers [S, ...], and the iteration it is from."""
+    tree = parameters(learner_shapes)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            leaves = [jnp.asarray(file[name]) for name, _ in _named(tree)]
+            iteration = int(file["iteration"])
+    except FileNotFoundError:
+        raise HomingError(
+            f"{path} does not exist yet: a run writes it at its first checkpoint and at its end"
+        ) from None
+    except (OSError, KeyError, ValueError) as error:
+        raise HomingError(f"cannot read the policy in {path}: {error}") from error
+    return jax.tree.unflatten(jax.tree.structure(tree), leaves), iteration
+
+
+def _named(tree: Any) -> list[tuple[str, Any]]:
+    return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]

@@ -1,0 +1,92 @@
+"""Compiling the programs of a run: side by side, and kept on disk for the next run."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from homing.training.seeds import Programs
+from homing.types import Key
+
+MIN_SECONDS = 0.1  # quicker compilations are not worth a file
+
+
+def cache_folder() -> Path:
+    """Where compiled programs are kept unless JAX_COMPILATION_CACHE_DIR says otherwise."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "homing" / "jax"
+
+
+def keep_compiled() -> None:
+    """Turn on the cache of compiled programs, unless one is set already; before the first compilation."""
+    if jax.config.jax_compilation_cache_dir is not None:
+        return
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return  # a home that cannot be written to costs time, not the run
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", MIN_SECONDS)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+class Compiled:
+    """The programs of a run while they compile in threads of their own; each call waits for its program.
+
+    Tracing holds Python's lock and XLA does not, so `init` compiles while `epoch` is traced, and so on.
+    """
+
+    def __init__(self, made: Programs, keys: Key, fresh: bool = True):
+        self._begin = time.perf_counter()
+        self._done: dict[str, float] = {}
+        self._pool = ThreadPoolExecutor(max_workers=3, thread_name_prefix="compile")
+        self.shapes = jax.eval_shape(made.init, keys)
+        count = jax.ShapeDtypeStruct((), jnp.int32)
+        self._keys = keys
+        self._init = self._submit("init", made.init.lower(keys)) if fresh else None
+        self._epoch = self._submit("epoch", made.epoch.jitted.lower(self.shapes, count, count))
+        self._evaluate = self._submit("evaluate", made.evaluate.jitted.lower(self.shapes, count))
+        self._pool.shutdown(wait=False)
+
+    def _submit(self, name: str, lowered: Any) -> Future[Callable[..., Any]]:
+        def compile() -> Callable[..., Any]:
+            compiled = lowered.compile()
+            self._done[name] = time.perf_counter() - self._begin
+            return compiled
+
+        return self._pool.submit(compile)
+
+    def init(self) -> Any:
+        assert self._init is not None
+        return self._init.result()(self._keys)
+
+    def epoch(self, train: Any, start: int, stop: int) -> Any:
+        return self._epoch.result()(train, np.int32(start), np.int32(stop))
+
+    def evaluate(self, train: Any, iteration: int) -> Any:
+        return self._evaluate.result()(train, np.int32(iteration))
+
+    def wait(self, name: str) -> float:
+        """Until one program is ready; the seconds from the start of all to that."""
+        getattr(self, f"_{name}").result()
+        return self._done[name]
+
+
+def process_seconds() -> float:
+    """Seconds since this process was started, the interpreter's own start included."""
+    try:
+        with open("/proc/self/stat") as file:
+            started = int(file.read().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        with open("/proc/uptime") as file:
+            return float(file.read().split()[0]) - started
+    except (OSError, ValueError, IndexError):
+        return time.process_time()

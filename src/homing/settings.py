@@ -1,0 +1,162 @@
+"""Everything that defines a run, as one frozen object that is written to JSON and read back."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+from homing.agents import AGENTS, OffPolicyAgent, make_agent
+from homing.config import Plan, TrainConfig
+from homing.envs import make
+from homing.envs.registry import resolve
+from homing.errors import ConfigError, unknown
+from homing.presets import preset
+from homing.training.offpolicy import make_plan
+
+MAX_SEED = 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class SaveConfig:
+    """What a run writes, beside its metrics, and how often."""
+
+    checkpoint_minutes: float = 10.0
+    """Minutes between checkpoints to resume from (they hold the replay); 0 makes one at every evaluation."""
+    keep_checkpoints: int = 2
+    """Checkpoints kept; an older one serves where the newest is damaged."""
+    final_checkpoint: bool = True
+    """Make one more checkpoint at the end of the run."""
+    tensorboard: Literal["auto", "on", "off"] = "auto"
+    """TensorBoard events; auto writes them where tensorboardX is installed."""
+    wandb: Literal["off", "offline", "online"] = "off"
+    """Weights & Biases; offline needs no account."""
+
+    def __post_init__(self) -> None:
+        if self.keep_checkpoints < 1:
+            raise ConfigError(f"keep_checkpoints is {self.keep_checkpoints}; it must be at least 1")
+        if not self.checkpoint_minutes >= 0:
+            raise ConfigError(f"checkpoint_minutes is {self.checkpoint_minutes}; 0 means at every evaluation")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """One run: an agent in an environment, for some seeds, by these settings."""
+
+    agent: str
+    env: str
+    train: TrainConfig
+    settings: Any
+    """Of the agent."""
+    seeds: tuple[int, ...] = (0,)
+    preset: str = "paper"
+    eval_env: str | None = None
+    episode_length: int = 1000
+    physics: str | None = None
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    save: SaveConfig = dataclasses.field(default_factory=SaveConfig)
+
+    def __post_init__(self) -> None:
+        resolve(self.env)
+        if self.eval_env is not None:
+            resolve(self.eval_env)
+        if not self.seeds:
+            raise ConfigError("a run needs at least one seed")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ConfigError(f"seeds {', '.join(map(str, self.seeds))}: one of them is named twice")
+        if bad := [seed for seed in self.seeds if not 0 <= seed <= MAX_SEED]:
+            raise ConfigError(f"seed {bad[0]} must lie between 0 and {MAX_SEED}")
+
+
+class Parts(NamedTuple):
+    """What a run is made of; nothing is allocated or compiled yet."""
+
+    env: Any
+    eval_env: Any
+    agent: OffPolicyAgent
+    plan: Plan
+
+
+def run_config(
+    agent: str,
+    env: str,
+    *,
+    preset_name: str = "paper",
+    seeds: tuple[int, ...] = (0,),
+    changes: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> RunConfig:
+    """A preset with changes by field name: of TrainConfig, of the agent's config or of SaveConfig."""
+    chosen = preset(agent, preset_name)
+    parts = {"train": chosen.train, "settings": chosen.agent, "save": SaveConfig()}
+    for name, value in (changes or {}).items():
+        owner = _owner(parts, name)
+        parts[owner] = dataclasses.replace(parts[owner], **{name: value})
+    return RunConfig(agent=agent, env=env, seeds=seeds, preset=preset_name, **parts, **fields)
+
+
+def _owner(parts: Mapping[str, Any], name: str) -> str:
+    names = {key: [f.name for f in dataclasses.fields(part)] for key, part in parts.items()}
+    for key, known in names.items():
+        if name in known:
+            return key
+    raise unknown("setting", name, [n for known in names.values() for n in known])
+
+
+def build(config: RunConfig) -> Parts:
+    """Environments, agent and plan; every impossible setting is found here."""
+    env = _environment(config, config.env, config.train.num_envs)
+    eval_env = _environment(config, config.eval_env or config.env, config.train.eval_envs)
+    check_alike(env, eval_env)
+    agent = make_agent(config.settings, env.spec)
+    return Parts(env, eval_env, agent, make_plan(config.train, env, agent, seeds=len(config.seeds)))
+
+
+def _environment(config: RunConfig, id: str, num_envs: int) -> Any:
+    return make(
+        id,
+        num_envs=num_envs,
+        episode_length=config.episode_length,
+        physics=config.physics,
+        options=config.options if id == config.env else None,
+    )
+
+
+def check_alike(env: Any, other: Any) -> None:
+    """Refuse to evaluate a policy where its states, goals or actions have other sizes."""
+    for name in ("state_dim", "goal_dim", "action_dim"):
+        ours, theirs = getattr(env.spec, name), getattr(other.spec, name)
+        if ours != theirs:
+            raise ConfigError(
+                f"a policy of {env.spec.id} cannot act in {other.spec.id}: "
+                f"{name} is {theirs} there and {ours} here"
+            )
+
+
+def to_json(config: RunConfig) -> dict[str, Any]:
+    """Plain values only."""
+    return dataclasses.asdict(config)
+
+
+def from_json(content: Mapping[str, Any]) -> RunConfig:
+    """The inverse of `to_json`; settings that this version does not know are an error."""
+    agent = content["agent"]
+    if agent not in AGENTS:
+        raise unknown("agent", agent, AGENTS)
+    settings = _decode(AGENTS[agent][0], content["settings"])
+    return _decode(RunConfig, {**content, "settings": settings})
+
+
+def _decode(kind: type, content: Mapping[str, Any]) -> Any:
+    hints = typing.get_type_hints(kind)
+    values = {}
+    for name, value in content.items():
+        if name not in hints:
+            raise unknown(f"setting of {kind.__name__} in a run's config:", name, hints)
+        if dataclasses.is_dataclass(hints[name]) and isinstance(value, Mapping):
+            value = _decode(hints[name], value)  # type: ignore[arg-type]
+        elif typing.get_origin(hints[name]) is tuple:
+            value = tuple(value)
+        values[name] = value
+    return kind(**values)
