@@ -23,6 +23,8 @@ from homing.types import Array, Batch, EnvState, Key, Metrics, Obs
 
 # Streams of random numbers that start from a seed's key.
 COLLECT, EVALUATE = 0, 1
+# Batches on which an iteration's metrics are measured.
+MEASURED_BATCHES = 8
 
 
 class TrainState(struct.PyTreeNode):
@@ -63,11 +65,13 @@ class OffPolicy:
 
     def iterate(self, train: TrainState, totals: Metrics, iteration: Array) -> tuple[TrainState, Metrics]:
         """Collect one unroll, then, past the prefill, learn from all that is stored; `totals` sum metrics."""
-        k_collect, k_learn = jax.random.split(self._key(train, iteration))
+        k_collect, k_learn, k_measure = jax.random.split(self._key(train, iteration), 3)
         train = self.collect(train, iteration, k_collect)
         line = replay.timeline(train.ring, iteration + 1)
-        learner, totals = self.learn(train, totals, line, iteration, k_learn)
-        return train.replace(learner=learner), totals
+        train = train.replace(learner=self.learn(train, line, iteration, k_learn))
+        trained = iteration >= self.plan.prefill_iterations
+        measured = self.measure(train, line, updates_before(self.plan, iteration + 1), k_measure)
+        return train, jax.tree.map(lambda total, x: total + jnp.where(trained, x, 0), totals, measured)
 
     def collect(self, train: TrainState, iteration: Array, key: Key) -> TrainState:
         """One unroll of the exploring policy, into the ring."""
@@ -78,10 +82,11 @@ class OffPolicy:
         env, segment = unroll(self.env, train.env, policy, key, self.plan.config.unroll_length)
         return train.replace(env=env, ring=replay.insert(train.ring, segment, iteration))
 
-    def learn(
-        self, train: TrainState, totals: Metrics, line: Timeline, iteration: Array, key: Key
-    ) -> tuple[Any, Metrics]:
-        """The updates of one iteration: whole chunks, then what is left over; none during the prefill."""
+    def learn(self, train: TrainState, line: Timeline, iteration: Array, key: Key) -> Any:
+        """The updates of one iteration: whole chunks, then what is left over; none during the prefill.
+
+        What an update measures is dropped here, so that no update spends kernels on it; see `measure`.
+        """
         size, leftover = self.plan.chunk_updates, self.plan.leftover_updates
         before = updates_before(self.plan, iteration)
         count = updates_before(self.plan, iteration + 1) - before
@@ -89,17 +94,29 @@ class OffPolicy:
         def prepare(first: Array, updates: int) -> tuple[Batch, Key, Array]:
             return self._prepare(train.ring, line, key, first, before, updates)
 
-        def chunk(i: Array, carry: Any) -> Any:
+        def chunk(i: Array, learner: Any) -> Any:
             # Of fixed length, unlike the loop around it: an accelerator runs it without asking the host.
-            return lax.scan(self._step, carry, prepare(i * size, size))[0]
+            return lax.scan(self._step, learner, prepare(i * size, size))[0]
 
-        carry = lax.fori_loop(0, count // size, chunk, (train.learner, totals))
+        learner = lax.fori_loop(0, count // size, chunk, train.learner)
         if leftover:
             last = prepare(count // size * size, leftover)
-            carry = lax.fori_loop(
-                0, count % size, lambda i, carry: self._step(carry, _take(last, i))[0], carry
+            learner = lax.fori_loop(
+                0, count % size, lambda i, learner: self._step(learner, _take(last, i))[0], learner
             )
-        return carry
+        return learner
+
+    def measure(self, train: TrainState, line: Timeline, updates: Array, key: Key) -> Metrics:
+        """Means of what updates would measure on a few batches; the updates themselves are not made."""
+
+        def one(key: Key) -> Metrics:
+            k_batch, k_update = jax.random.split(key)
+            batch = self._batch(train.ring, line, k_batch)
+            return self.agent.update(train.learner, batch, k_update, updates)[1]
+
+        return jax.tree.map(
+            lambda x: jnp.mean(x, axis=0), lax.map(one, jax.random.split(key, MEASURED_BATCHES))
+        )
 
     def evaluate(self, train: TrainState, iteration: Array, env: Any) -> Metrics:
         """The greedy policy on fresh starts and goals of `env`."""
@@ -128,24 +145,19 @@ class OffPolicy:
         batches = jax.vmap(lambda k_batch: self._batch(ring, line, k_batch))(keys[:, 0])
         return batches, keys[:, 1], before + index
 
-    def _step(self, carry: Any, prepared: tuple[Batch, Key, Array]) -> tuple[Any, None]:
-        learner, totals = carry
-        learner, metrics = self.agent.update(learner, *prepared)
-        return (learner, jax.tree.map(jnp.add, totals, metrics)), None
+    def _step(self, learner: Any, prepared: tuple[Batch, Key, Array]) -> tuple[Any, None]:
+        return self.agent.update(learner, *prepared)[0], None
 
     def _metrics(self, train: TrainState) -> Metrics:
-        """Shapes of what an update measures."""
-
-        def update(train: TrainState) -> Metrics:
-            k_batch, k_update = jax.random.split(train.key)
-            batch = self._batch(train.ring, replay.timeline(train.ring, jnp.int32(1)), k_batch)
-            return self.agent.update(train.learner, batch, k_update, jnp.int32(0))[1]
-
-        return jax.eval_shape(update, train)
+        """Shapes of what is measured."""
+        line = replay.timeline(train.ring, jnp.int32(1))
+        return jax.eval_shape(lambda train: self.measure(train, line, jnp.int32(0), train.key), train)
 
     def _means(self, totals: Metrics, start: Array, stop: Array) -> Metrics:
-        updates = updates_before(self.plan, stop) - updates_before(self.plan, start)
-        return jax.tree.map(lambda total: total / updates.astype(jnp.float32), totals)
+        """Over the iterations that learned; NaN if none did."""
+        first = jnp.maximum(start, self.plan.prefill_iterations)
+        iterations = jnp.maximum(stop - first, 0).astype(jnp.float32)
+        return jax.tree.map(lambda total: total / iterations, totals)
 
 
 def make_plan(config: TrainConfig, env: Any, agent: OffPolicyAgent, seeds: int = 1) -> Plan:
