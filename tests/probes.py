@@ -19,6 +19,8 @@ class ProbeSpec:
     goal_indices: tuple[int, ...]
     threshold: float
     dt: float = 1.0
+    id: str = "probe"
+    physics: str = "none"
 
 
 # (state [D], action [A], steps done, key) -> (next state [D], terminated)

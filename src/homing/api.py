@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from homing.errors import ConfigError, HomingError
 from homing.types import Array, Obs
@@ -185,15 +186,14 @@ def _learners(run: str | Path, which: Which) -> tuple[Any, Any, RunConfig, int]:
     """The agent and what all its seeds have learned [S, ...]; no replay is read."""
     from homing.agents import make_agent
     from homing.checkpoints import load_policy
-    from homing.envs import make
     from homing.runs import RunFolder
+    from homing.settings import environment
 
     if which not in ("last", "best"):
         raise ConfigError(f"which is last or best, not {which!r}")
     folder = RunFolder.existing(run)
     config = folder.config()
-    env = make(config.env, physics=config.physics, options=config.options)
-    agent = make_agent(config.settings, env.spec)
+    agent = make_agent(config.settings, environment(config, config.env, 1).spec)
     shapes = jax.eval_shape(agent.init, jax.random.key(0))
     learner, iteration = load_policy(folder.path / "policies" / f"{which}.npz", shapes)
     if len(jax.tree.leaves(learner)[0]) != len(config.seeds):
@@ -215,32 +215,33 @@ def evaluate(
     episodes: of each seed, all at once
     seed:     of starts and goals
     """
-    from homing.envs import make
     from homing.evaluation import aggregate
-    from homing.settings import check_alike
+    from homing.settings import check_alike, environment
     from homing.training.seeds import evaluate_learners
 
     agent, learner, config, iteration = _learners(run, which)
     id = env or config.eval_env or config.env
-    made = make(
-        id,
-        num_envs=episodes or config.train.eval_envs,
-        episode_length=config.episode_length,
-        physics=config.physics,
-        options=config.options if id == config.env else None,
-    )
+    made = environment(config, id, config.train.eval_envs if episodes is None else episodes)
     check_alike(agent, made)
     metrics = jax.device_get(evaluate_learners(made, agent, learner, jax.random.key(seed)))
+    finite = _finite(learner)
     rows = [
-        {"seed": s} | {name: float(v[i]) for name, v in sorted(metrics.items())}
+        {"seed": s} | ({name: float(v[i]) for name, v in sorted(metrics.items())} if finite[i] else {})
         for i, s in enumerate(config.seeds)
     ]
     return {
         "run": str(run),
-        "env": made.spec.id,
+        "env": id,
         "episodes": made.num_envs,
         "which": which,
         "iteration": iteration,
+        "diverged": [s for s, ok in zip(config.seeds, finite, strict=True) if not ok],
         "seeds": rows,
-        "summary": aggregate(metrics),
+        "summary": aggregate({name: v[finite] for name, v in metrics.items()}),
     }
+
+
+def _finite(learner: Any) -> np.ndarray:
+    """[S] bool: seeds without a NaN or an infinity in what they learned."""
+    leaves = [np.asarray(x) for x in jax.tree.leaves(learner)]
+    return np.all([np.isfinite(x.reshape(len(x), -1)).all(axis=-1) for x in leaves], axis=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import shutil
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from homing.config import human_bytes
 from homing.errors import HomingError
 from homing.nets import Fit
 from homing.runs import WriteError, write_whole
@@ -41,6 +43,8 @@ class Checkpoints:
         if self._manager is None:
             import orbax.checkpoint as ocp
 
+            # It logs every failure with the stacks of all its threads; `_guarded` tells it in a line.
+            logging.getLogger("absl").setLevel(logging.CRITICAL)
             options = ocp.CheckpointManagerOptions(max_to_keep=self.keep, enable_async_checkpointing=True)
             self._manager = ocp.CheckpointManager(self.path, options=options)
         return self._manager
@@ -57,6 +61,7 @@ class Checkpoints:
 
         with contextlib.suppress(WriteError):  # of the one before: this is the new try
             self.wait()
+        self._check_room(train)
         prints = np.asarray(fingerprints(train)).tolist()
         args = ocp.args.Composite(
             state=ocp.args.StandardSave(train),
@@ -77,7 +82,8 @@ class Checkpoints:
     def close(self) -> None:
         if self._manager is not None:
             manager, self._manager = self._manager, None
-            manager.close()
+            with contextlib.suppress(Exception):  # `wait` is where a failure is told
+                manager.close()
 
     def restore(self, shapes: Any, say: Callable[[str], None]) -> Saved | None:
         """The newest checkpoint that is sound; each damaged one is named. None if there never was one."""
@@ -86,8 +92,8 @@ class Checkpoints:
             try:
                 return self._read(iteration, shapes)
             except Exception as error:  # orbax and its storage raise all kinds of errors on damaged files
-                reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-                say(f"the checkpoint {self.path / str(iteration)} is damaged and is not used ({reason})")
+                where = self.path / str(iteration)
+                say(f"the checkpoint {where} is damaged and is not used ({_first_line(error)})")
         if found:
             raise HomingError(
                 f"no checkpoint in {self.path} can be read; remove that folder and resume to start again"
@@ -113,19 +119,38 @@ class Checkpoints:
             raise ValueError("its contents are not what was written")
         return Saved(iteration, read.state, read.notes["notes"])
 
+    def _check_room(self, train: Any) -> None:
+        """A disk that is too full is best noticed before it is full."""
+        need, free = size_of(train), free_space(self.path)
+        if need > free:
+            raise self._error(f"it takes {human_bytes(need)} and {human_bytes(free)} are free")
+
+    def _error(self, reason: str) -> WriteError:
+        kept = self.iterations()
+        earlier = f"the earlier one of iteration {kept[-1]} is kept" if kept else "there is no earlier one"
+        return WriteError(f"cannot write a checkpoint to {self.path}: {reason}; {earlier}")
+
     def _guarded(self, write: Callable[[], Any]) -> None:
         try:
             write()
         except Exception as error:  # the disk speaks through several libraries
-            manager, self._manager = self._manager, None
-            with contextlib.suppress(Exception):  # it has failed already, which is told below
-                manager.close()
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-            kept = self.iterations()
-            earlier = (
-                f"the earlier one of iteration {kept[-1]} is kept" if kept else "there is no earlier one"
-            )
-            raise WriteError(f"cannot write a checkpoint to {self.path}: {reason}; {earlier}") from error
+            self.close()
+            raise self._error(_first_line(error)) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+
+
+def size_of(train: Any) -> int:
+    """Bytes of a state, or of its shapes."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(train))
+
+
+def free_space(path: Path) -> int:
+    """Of the disk that a folder, which need not exist yet, will be on."""
+    there = next(folder for folder in (path, *path.parents) if folder.exists())
+    return shutil.disk_usage(there).free
 
 
 @jax.jit
@@ -157,7 +182,7 @@ def save_policy(path: Path, learner: Any, iteration: int) -> None:
     """Write the parameters of all seeds [S, ...] to one .npz file: arrays only, whole or not at all."""
     arrays = {name: np.asarray(leaf) for name, leaf in _named(parameters(learner))}
     buffer = io.BytesIO()
-    np.savez(buffer, iteration=np.asarray(iteration), **arrays)
+    np.savez(buffer, **arrays | {"iteration": np.asarray(iteration)})  # type: ignore[arg-type]
     os.makedirs(path.parent, exist_ok=True)
     write_whole(path, buffer.getvalue())
 

@@ -71,24 +71,28 @@ def envs(json_: Annotated[bool, tyro.conf.arg(name="json")] = False) -> None:
 
 @app.command(name="render")
 def render(
-    env: Env,
+    env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV|RUN")],
     out: Path,
     policy: Literal["random", "zero"] = "random",
-    steps: int = 100,
+    steps: int | None = None,
     seed: int = 0,
+    of_seed: int | None = None,
+    which: Literal["last", "best"] = "last",
     width: int = 640,
     height: int = 480,
     physics: str | None = None,
     option: Options = (),
 ) -> None:
-    """Draw an environment, with its goal.
+    """Draw an environment, or a trained policy in it, with its goal.
 
     Args:
-        env: id of the environment (see `homing envs`)
+        env: id of an environment (see `homing envs`), or the folder of a run
         out: file to write: a .png shows the last step, a .gif or .mp4 all of them
-        policy: what the robot does
-        steps: environment steps to take
+        policy: what the robot does, where no run says it
+        steps: environment steps to take; 100, or an episode of a run, if not given
         seed: of start, goal and actions
+        of_seed: which seed of a run to show, its first if not given
+        which: the last policy of a run or its best
         width: of the picture in pixels
         height: of the picture in pixels
         physics: another pipeline than the environment's own
@@ -99,8 +103,14 @@ def render(
     from homing.envs.base import check_size
 
     rendering.check_output(out)
-    for name, value in (("steps", steps), ("width", width), ("height", height)):
+    for name, value in (("steps", 100 if steps is None else steps), ("width", width), ("height", height)):
         check_size(name, value)
+    if Path(env).is_dir():
+        size = {"width": width, "height": height}
+        shown = rendering.film_run(env, out, steps=steps, seed=seed, of_seed=of_seed, which=which, **size)
+        print(f"wrote {shown}")
+        return
+    steps = 100 if steps is None else steps
     made = make(env, num_envs=1, physics=physics, options=parse_options(option))
     film = rendering.record(made, rendering.policy_named(policy, made), steps, seed)
     frames = rendering.draw(made, film, width, height, every=steps if out.suffix == ".png" else 1)
@@ -211,9 +221,9 @@ def _train() -> None:
     """Train an agent, many seeds in one program."""
 
 
-app.command(cli_train.resume, name="resume")
-app.command(cli_train.evaluate, name="eval")
-bench_app.command(cli_train.bench_train, name="train")
+app.command(name="resume")(cli_train.resume)
+app.command(name="eval")(cli_train.evaluate)
+bench_app.command(name="train")(cli_train.bench_train)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def parse_count(text: str) -> int:
         value = float(plain[:-1] if scale > 1 else plain) * scale
     except ValueError:
         value = float("nan")
-    if value != round(value, 0) if value == value else True:
+    if not value.is_integer():  # nor are infinity and NaN
         raise ValueError(f"{text!r} is no whole number; write 50M, 1e6, 200k or 12000")
     return round(value)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from homing.physics.drawing import Camera, Drawer, Marker
 from homing.types import Array, Key, Obs
 
 FORMATS = (".png", ".gif", ".mp4")
+RUN_STEPS = 500  # of a film of a trained policy, if its episodes are longer
 GOAL_COLOURS = ((0.10, 0.70, 0.35), (0.15, 0.35, 0.85), (0.75, 0.15, 0.60))
 Policy = Callable[[Obs, Key], Array]
 
@@ -149,6 +151,33 @@ def check_output(path: str | Path) -> Path:
     if path.is_dir():
         raise ConfigError(f"{path} is a folder; name a file in it")
     return path
+
+
+def film_run(
+    run: str | Path,
+    out: str | Path,
+    *,
+    steps: int | None = None,
+    seed: int = 0,
+    of_seed: int | None = None,
+    which: Literal["last", "best"] = "last",
+    width: int = 640,
+    height: int = 480,
+) -> Path:
+    """A film, or a picture of the last step, of a trained policy in the environment it was trained in.
+
+    seed: of starts and goals; of_seed: whose policy, the run's first if not said
+    """
+    from homing.api import load
+    from homing.settings import environment
+
+    out = check_output(out)
+    trained = load(run, seed=of_seed, which=which)
+    env = environment(trained.config, trained.config.env, 1)
+    length = min(env.episode_length, RUN_STEPS) if steps is None else steps
+    film = record(env, lambda obs, key: trained(obs.state, obs.goal), length, seed)
+    frames = draw(env, film, width, height, every=length if out.suffix == ".png" else 1)
+    return save(frames, out, fps=1.0 / env.spec.dt)
 
 
 def policy_named(name: str, env: GoalEnv) -> Policy:

@@ -106,14 +106,15 @@ def _owner(parts: Mapping[str, Any], name: str) -> str:
 
 def build(config: RunConfig) -> Parts:
     """Environments, agent and plan; every impossible setting is found here."""
-    env = _environment(config, config.env, config.train.num_envs)
-    eval_env = _environment(config, config.eval_env or config.env, config.train.eval_envs)
+    env = environment(config, config.env, config.train.num_envs)
+    eval_env = environment(config, config.eval_env or config.env, config.train.eval_envs)
     check_alike(env, eval_env)
     agent = make_agent(config.settings, env.spec)
     return Parts(env, eval_env, agent, make_plan(config.train, env, agent, seeds=len(config.seeds)))
 
 
-def _environment(config: RunConfig, id: str, num_envs: int) -> Any:
+def environment(config: RunConfig, id: str, num_envs: int) -> Any:
+    """An environment of the run; its options hold for the one that is trained in."""
     return make(
         id,
         num_envs=num_envs,

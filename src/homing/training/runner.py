@@ -12,8 +12,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from homing.checkpoints import Checkpoints, save_policy
+from homing.checkpoints import Checkpoints, free_space, save_policy, size_of
 from homing.compilation import Compiled, process_seconds
+from homing.config import human_bytes
 from homing.errors import HomingError
 from homing.evaluation import aggregate
 from homing.progress import Progress
@@ -59,6 +60,7 @@ class Run:
             except Stopped as stopped:
                 return self._stopped(stopped.signum, "at its last checkpoint")
             except WriteError as error:
+                self._settle(wait=True)
                 raise HomingError(
                     f"{error}; make room and go on with: homing resume {self.folder.path}"
                 ) from error
@@ -73,6 +75,7 @@ class Run:
         keys = seed_keys(self.config.seeds)
         resumed = bool(self.checkpoints.iterations())
         compiled = Compiled(self.made, keys, fresh=not resumed)
+        self._check_disk(size_of(compiled.shapes))
         train = self._restored(compiled) if resumed else compiled.init()
         rows = self._recall()
         self.folder.add_session(session_facts() | {"iteration": self.iteration})
@@ -95,6 +98,16 @@ class Run:
         return self._finished(train)
 
     # Beginning.
+
+    def _check_disk(self, size: int) -> None:
+        """Say at once if the checkpoints will not fit: the old ones stay until the new one is whole."""
+        missing = self.config.save.keep_checkpoints + 1 - len(self.checkpoints.iterations())
+        free = free_space(self.checkpoints.path)
+        if missing * size > free:
+            self.show.warn(
+                f"{missing} checkpoints of {human_bytes(size)} will not fit on the disk, where "
+                f"{human_bytes(free)} are free; lower --keep-checkpoints or --replay-rows, or make room"
+            )
 
     def _restored(self, compiled: Compiled) -> Any:
         self.show.doing("reading the last checkpoint")
@@ -212,12 +225,12 @@ class Run:
         except WriteError as error:
             self.show.warn(f"{error}; the run goes on and will try again")
 
-    def _settle(self) -> None:
+    def _settle(self, wait: bool = False) -> None:
         """Learn how the last checkpoint went, if it is done."""
         try:
-            self.checkpoints.settle()
+            self.checkpoints.wait() if wait else self.checkpoints.settle()
         except WriteError as error:
-            self.show.warn(f"{error}; the run goes on and will try again")
+            self.show.warn(str(error))
 
     # Ending.
 

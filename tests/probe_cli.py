@@ -1,0 +1,90 @@
+"""The command line with a probe in place of every environment; FAULT says when this process shall die or fail."""
+
+import os
+import resource
+import signal
+import threading
+import time
+from pathlib import Path
+
+from probes import walk
+
+from homing import checkpoints, cli, runs, settings
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_in_the_middle_of_line(count: int) -> None:
+    """While the rows of an evaluation are written: half of them are on the disk."""
+    write, calls = runs._write_all, []
+
+    def half(file, content):
+        calls.append(1)
+        write(file, content[: len(content) // 2] if len(calls) == count else content)
+        if len(calls) == count:
+            die()
+
+    runs._write_all = half
+
+
+def die_after_rows(count: int) -> None:
+    """When rows are on the disk and their checkpoint is not."""
+    append, calls = runs.RunFolder.append, []
+
+    def after(self, rows):
+        append(self, rows)
+        calls.append(1)
+        if len(calls) == count:
+            die()
+
+    runs.RunFolder.append = after
+
+
+def die_in_checkpoint(count: int) -> None:
+    """As soon as files of a checkpoint appear under their provisional name."""
+    save, calls = checkpoints.Checkpoints.save, []
+
+    def watch(folder: Path, iteration: int) -> None:
+        while not list(folder.glob(f"{iteration}.orbax-checkpoint-tmp/*")):
+            time.sleep(0)
+        die()
+
+    def watched(self, iteration, *args):
+        calls.append(1)
+        if len(calls) == count:
+            threading.Thread(target=watch, args=(self.path, iteration), daemon=True).start()
+        save(self, iteration, *args)
+
+    checkpoints.Checkpoints.save = watched
+
+
+def fill_disk(count: int) -> None:
+    """From the checkpoint on, no file can grow beyond a little."""
+    save, calls = checkpoints.Checkpoints.save, []
+
+    def full(self, *args):
+        calls.append(1)
+        if len(calls) == count:
+            self.wait()
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+        save(self, *args)
+
+    checkpoints.Checkpoints.save = full
+
+
+FAULTS = {
+    "line": die_in_the_middle_of_line,
+    "rows": die_after_rows,
+    "checkpoint": die_in_checkpoint,
+    "disk": fill_disk,
+}
+
+if __name__ == "__main__":
+    settings.resolve = lambda id: id
+    settings.make = lambda id, num_envs=1, **_: walk(num_envs)
+    if fault := os.environ.get("FAULT"):
+        name, count = fault.split(":")
+        FAULTS[name](int(count))
+    cli.main()

@@ -1,0 +1,92 @@
+"""Small runs on a probe, and what to compare of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from probes import walk
+
+from homing import settings
+from homing.config import TrainConfig
+from homing.nets import NetConfig
+from homing.progress import Lines
+from homing.runs import RunFolder
+from homing.settings import RunConfig, SaveConfig
+from homing.training import runner
+
+NET = NetConfig(width=16)
+TRAIN = TrainConfig(
+    total_steps=1_920,
+    num_envs=8,
+    unroll_length=10,
+    batch_size=32,
+    updates_per_step=1 / 30,
+    replay_rows=50,
+    prefill_rows=20,
+    evaluations=4,
+    eval_envs=8,
+)
+SAVE = SaveConfig(checkpoint_minutes=0, tensorboard="off")
+
+
+def probe_config(**changes: Any) -> RunConfig:
+    """A run of two seeds in 24 iterations and four evaluations."""
+    agent = settings.preset("crl", "quickstart").agent
+    agent = dataclasses.replace(agent, critic_net=NET, actor_net=NET, representation_dim=8)
+    config = RunConfig(agent="crl", env="walk", train=TRAIN, settings=agent, seeds=(3, 4), save=SAVE)
+    return dataclasses.replace(config, **changes)
+
+
+@pytest.fixture
+def probe_envs(monkeypatch):
+    """Every environment is the walk."""
+    monkeypatch.setattr(settings, "resolve", lambda id: id)
+    monkeypatch.setattr(settings, "make", lambda id, num_envs=1, **_: walk(num_envs))
+
+
+class Watch(Lines):
+    """A display that remembers, and calls `hook(iteration)` after each piece."""
+
+    def __init__(self, hook=None):
+        super().__init__()
+        self.said, self.warned, self.pieces = [], [], []
+        self._hook = hook
+
+    def say(self, text):
+        self.said.append(text)
+
+    def warn(self, text):
+        self.warned.append(text)
+
+    def advanced(self, iteration):
+        super().advanced(iteration)
+        self.pieces.append(iteration)
+        if self._hook is not None:
+            self._hook(iteration)
+
+
+def run(path: Path, hook=None, **changes: Any) -> tuple[runner.Outcome, Watch]:
+    show = Watch(hook)
+    return runner.start(probe_config(**changes), path, show), show
+
+
+def results(path: Path) -> tuple[list[dict], dict[str, np.ndarray]]:
+    """Rows without what a clock measured, and the policies."""
+    rows = [
+        {name: v for name, v in row.items() if not name.startswith(("time/", "speed/"))}
+        for row in RunFolder(path).rows()
+    ]
+    with np.load(Path(path) / "policies" / "last.npz") as file:
+        return rows, {name: file[name] for name in file.files}
+
+
+def assert_same_results(path: Path, other: Path) -> None:
+    (rows, policy), (other_rows, other_policy) = results(path), results(other)
+    assert rows == other_rows
+    assert policy.keys() == other_policy.keys()
+    for name in policy:
+        np.testing.assert_array_equal(policy[name], other_policy[name])

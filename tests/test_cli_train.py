@@ -1,0 +1,182 @@
+"""The commands that train: what they accept, what they refuse, and in which words."""
+
+import json
+
+import jax
+import pytest
+from run_helpers import probe_envs  # noqa: F401
+
+from homing import api, doctor, hardware
+from homing.cli import main
+from homing.cli_train import parse_count, parse_ratio, train_arguments
+from homing.config import TrainConfig
+from homing.settings import SaveConfig
+
+SMALL = (
+    "--steps 400 --num-envs 8 --unroll-length 10 --batch-size 32 --replay-rows 50 --prefill-rows 20 "
+    "--evaluations 2 --eval-envs 8 --critic-net.width 8 --actor-net.width 8 --tensorboard off"
+).split()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_key_check():
+    with jax.debug_key_reuse(False):
+        yield
+
+
+def command(capsys, *args):
+    """Exit code, what was printed, what was complained about."""
+    code = 0
+    try:
+        main([str(arg) for arg in args])
+    except SystemExit as end:
+        code = end.code
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("50M", 50_000_000), ("1e6", 1_000_000), ("200k", 200_000), ("12_000", 12_000), ("1.5B", 1_500_000_000)],
+)
+def test_counts_are_written_as_people_do(text, count):
+    assert parse_count(text) == count
+
+
+@pytest.mark.parametrize("text", ["fifty", "1.5", "", "k", "nan", "inf", "1e400"])
+def test_what_is_no_count_is_refused(text):
+    with pytest.raises(ValueError, match="no whole number"):
+        parse_count(text)
+
+
+def test_ratios_may_be_fractions():
+    assert parse_ratio("1/16") == 0.0625
+    assert parse_ratio("3e-4") == 3e-4
+    with pytest.raises(ValueError, match="no number"):
+        parse_ratio("1/0")
+
+
+def test_every_setting_is_a_flag_with_help(capsys):
+    code, out, _ = command(capsys, "train", "--help")
+    assert code == 0
+    flags = " ".join(out.split())
+    kind = train_arguments("crl", "paper")
+    settings = kind.__dataclass_fields__["settings"].default
+    for part in (TrainConfig(), SaveConfig(), settings):
+        for name in part.__dataclass_fields__:
+            assert f"--{name.replace('_', '-')}" in flags
+
+
+def test_a_preset_gives_defaults_that_flags_change(capsys):
+    code, out, _ = command(
+        capsys, "train", "crl", "reacher", "--preset", "quickstart", "--num-envs", "32", "--dry-run"
+    )
+    assert code == 0
+    assert "32 envs × 50 steps" in out
+    assert "are free" in out
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("crl", "reachr"), "did you mean 'reacher'"),
+        (("clr", "reacher"), "did you mean 'crl'"),
+        (("crl", "reacher", "--preset", "papre"), "did you mean 'paper'"),
+        (("crl", "reacher", "--energy", "l3"), "did you mean 'l2'"),
+        (("crl", "reacher", "--replay-rows", "5"), "cannot hold one unroll"),
+        (("crl", "reacher", "--eval-env", "ant"), "cannot act in ant"),
+        (("crl", "reacher", "--seed-list", "3;4"), "for instance 3,4"),
+        (("crl", "reacher", "--seeds", "0"), "at least one seed"),
+        (("crl", "reacher", "--option", "task.withn=0.3"), "within"),
+        (("crl", "reacher", "--seeds", "100k"), "it fits with"),
+        (("crl", "reacher", "--steps", "many"), "no whole number"),
+        (("crl", "reacher", "--wandb", "online"), 'pip install "homing[wandb]"'),
+    ],
+)
+def test_what_cannot_work_is_one_message_and_leaves_nothing(capsys, tmp_path, monkeypatch, args, words):
+    monkeypatch.setattr("homing.trackers._installed", lambda module: False)
+    out = tmp_path / "run"
+    code, _, err = command(capsys, "train", *args, "--out", out)
+    assert code == 2
+    assert words in " ".join(err.split())
+    assert not out.exists()
+
+
+def test_a_gpu_that_jax_does_not_see_is_an_error_unless_asked_for(capsys, monkeypatch):
+    monkeypatch.setattr(hardware, "machine_gpus", lambda: ["GPU 0: Big One (UUID: x)"])
+    with jax.default_device(jax.devices("cpu")[0]):
+        assert doctor.unseen_gpus()
+    before = jax.config.jax_platforms
+    jax.config.update("jax_platforms", None)
+    try:
+        code, _, err = command(capsys, "train", "crl", "reacher", "--dry-run")
+        assert code == 2
+        assert "Big One" in err
+        assert "--cpu" in err
+        api.choose_device(cpu=True)
+    finally:
+        jax.config.update("jax_platforms", before)
+
+
+@pytest.mark.usefixtures("probe_envs")
+def test_train_resume_and_eval_in_a_row(capsys, tmp_path):
+    run = tmp_path / "run"
+    preset = ("--preset", "quickstart", "--seed-list", "5,6")
+    code, out, err = command(capsys, "train", "crl", "walk", *preset, *SMALL, "--out", run)
+    assert code == 0, err
+    assert "success_any" in out
+    assert f"homing render {run}" in out.replace("\n", "")
+    code, out, _ = command(capsys, "resume", run)
+    assert code == 0
+    assert "is finished" in out
+    code, out, _ = command(capsys, "eval", run, "--episodes", "4", "--json")
+    told = json.loads(out)
+    assert [row["seed"] for row in told["seeds"]] == [5, 6]
+    assert told["episodes"] == 4
+    code, out, _ = command(capsys, "eval", run)
+    assert "8 episodes" in out
+    code, _, err = command(capsys, "train", "crl", "walk", *preset, *SMALL, "--out", run)
+    assert code == 2
+    assert "homing resume" in err
+
+
+def test_commands_on_what_is_no_run(capsys, tmp_path):
+    for name in ("resume", "eval"):
+        code, _, err = command(capsys, name, tmp_path)
+        assert code == 2
+        assert "holds no run" in err
+    code, _, err = command(capsys, "render", tmp_path, "--out", tmp_path / "a.png")
+    assert code == 2
+    assert "holds no run" in err
+
+
+@pytest.mark.usefixtures("probe_envs")
+def test_bench_train_measures_and_writes(capsys, tmp_path, monkeypatch):
+    from homing import presets
+
+    agent = presets.preset("crl", "quickstart").agent
+    config = TrainConfig(
+        total_steps=400,
+        num_envs=8,
+        unroll_length=10,
+        batch_size=32,
+        replay_rows=50,
+        prefill_rows=20,
+        evaluations=2,
+        eval_envs=8,
+    )
+    monkeypatch.setitem(presets.PRESETS["crl"], "tiny", presets.Preset("", config, agent))
+    code, out, err = command(
+        capsys,
+        *"bench train --env walk --seeds 2 --preset tiny --seconds 0.2 --json".split(),
+        "--out",
+        tmp_path / "b" / "b.json",
+    )
+    assert code == 0, err
+    (row,) = json.loads(out)
+    assert json.loads((tmp_path / "b" / "b.json").read_text()) == [row]
+    assert row["seeds"] == 2
+    for name in ("env_steps_per_second", "updates_per_second", "seconds_per_evaluation", "peak_bytes"):
+        assert row[name] > 0
+    assert row["collect_seconds"] < row["seconds_per_iteration"]
+    assert row["first_step_seconds"] > row["set_up_seconds"]
