@@ -38,7 +38,8 @@ def _squared_distances(phi: Array, psi: Array) -> Array:
     Its error is a few times 1e-7·(‖φ_i‖² + ‖ψ_j‖²), so both are first moved to put the mean of ψ at the
     origin, which leaves distances alone and makes the norms as small as the spread of the batch.
     """
-    centre = lax.stop_gradient(jnp.mean(psi, axis=0))
+    # The barrier keeps a GPU from taking the mean anew for every entry that it is subtracted from.
+    centre = lax.optimization_barrier(lax.stop_gradient(jnp.mean(psi, axis=0)))
     phi, psi = phi - centre, psi - centre
     squares = jnp.sum(phi * phi, axis=-1)[:, None] + jnp.sum(psi * psi, axis=-1)[None, :]
     return jnp.maximum(squares - 2 * _products(phi, psi), 0)
