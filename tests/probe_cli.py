@@ -1,4 +1,4 @@
-"""The command line with a probe in place of every environment; FAULT says when this process shall die or fail."""
+"""The command line with a probe for every environment; FAULT says when this process shall die or fail."""
 
 import os
 import resource

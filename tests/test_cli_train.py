@@ -1,6 +1,7 @@
 """The commands that train: what they accept, what they refuse, and in which words."""
 
 import json
+import shlex
 
 import jax
 import pytest
@@ -12,10 +13,10 @@ from homing.cli_train import parse_count, parse_ratio, train_arguments
 from homing.config import TrainConfig
 from homing.settings import SaveConfig
 
-SMALL = (
+SMALL = shlex.split(
     "--steps 400 --num-envs 8 --unroll-length 10 --batch-size 32 --replay-rows 50 --prefill-rows 20 "
     "--evaluations 2 --eval-envs 8 --critic-net.width 8 --actor-net.width 8 --tensorboard off"
-).split()
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -168,7 +169,7 @@ def test_bench_train_measures_and_writes(capsys, tmp_path, monkeypatch):
     monkeypatch.setitem(presets.PRESETS["crl"], "tiny", presets.Preset("", config, agent))
     code, out, err = command(
         capsys,
-        *"bench train --env walk --seeds 2 --preset tiny --seconds 0.2 --json".split(),
+        *shlex.split("bench train --env walk --seeds 2 --preset tiny --seconds 0.2 --json"),
         "--out",
         tmp_path / "b" / "b.json",
     )

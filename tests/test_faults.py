@@ -1,6 +1,7 @@
-"""Processes that are killed, full disks, folders that cannot be written: nothing is lost, results are the same."""
+"""Killed processes, full disks, folders that cannot be written: nothing is lost, results are the same."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,11 +13,11 @@ from run_helpers import assert_same_results, results
 from homing.runs import RunFolder
 
 HERE = Path(__file__).parent
-FLAGS = (
+FLAGS = shlex.split(
     "--preset quickstart --seed-list 3,4 --steps 1920 --num-envs 8 --unroll-length 10 --batch-size 32 "
     "--updates-per-step 1/30 --replay-rows 50 --prefill-rows 20 --evaluations 4 --eval-envs 8 "
     "--checkpoint-minutes 0 --tensorboard off --critic-net.width 16 --actor-net.width 16"
-).split()
+)
 
 
 def homing(*args, fault="", wait=True):
@@ -119,6 +120,6 @@ def test_a_folder_that_cannot_be_written_is_refused_before_compiling(tmp_path, m
     monkeypatch.setattr(settings, "resolve", lambda id: id)
     config = probe_config()
     monkeypatch.setattr(Path, "mkdir", refuse)
-    with pytest.raises(HomingError, match="cannot write to .*Permission denied"):
+    with pytest.raises(HomingError, match=r"cannot write to .*Permission denied"):
         runner.start(config, tmp_path / "run", Lines(quiet=True), parts=object())
     assert not (tmp_path / "run").exists()

@@ -59,12 +59,12 @@ def test_pieces_cover_the_plan_once_and_do_not_depend_on_where_one_begins():
         assert list(pieces(plan, stop)) == all_of_it[i + 1 :]
 
 
-def test_a_tally_weighs_pieces_by_their_updates():
+def test_a_tally_weighs_pieces_by_the_iterations_that_learned():
     tally = Tally([True, True])
     metrics = lambda a, b: {"loss": np.asarray([a, b]), "finite": np.asarray([True, b < 9])}
-    tally.add(metrics(math.nan, math.nan), steps=5, updates=0, seconds=1.0)
-    tally.add(metrics(1.0, 2.0), steps=5, updates=1, seconds=1.0)
-    tally.add(metrics(4.0, 9.0), steps=5, updates=2, seconds=1.0)
+    tally.add(metrics(math.nan, math.nan), steps=5, learned=0, seconds=1.0)
+    tally.add(metrics(1.0, 2.0), steps=5, learned=1, seconds=1.0)
+    tally.add(metrics(4.0, 9.0), steps=5, learned=2, seconds=1.0)
     assert tally.means() == {"loss": [3.0, 20 / 3]}
     assert tally.finite == [True, False]
     again = Tally(**dataclasses.asdict(tally))

@@ -60,9 +60,9 @@ def test_changes_find_the_part_they_belong_to():
 
 
 def test_a_folder_in_use_is_refused_and_free_again_afterwards(tmp_path):
-    with RunFolder(tmp_path).held(), pytest.raises(HomingError, match=f"in use by process {os.getpid()}"):
-        with RunFolder(tmp_path).held():
-            pass
+    in_use = pytest.raises(HomingError, match=f"in use by process {os.getpid()}")
+    with RunFolder(tmp_path).held(), in_use, RunFolder(tmp_path).held():
+        pass
     with RunFolder(tmp_path).held():
         pass
 

@@ -138,7 +138,8 @@ class Run:
             self.show.say(f"first steps done {process_seconds():.1f} s after the start of the process")
         seconds = time.perf_counter() - begin
         steps = self.plan.steps_at(stop) - self.plan.steps_at(start)
-        self.tally.add(metrics, steps, self.plan.updates_at(stop) - self.plan.updates_at(start), seconds)
+        learned = max(stop - max(start, self.plan.prefill_iterations), 0)
+        self.tally.add(metrics, steps, learned, seconds)
         self.iteration, self.elapsed = stop, self.elapsed + seconds
         self._report_broken()
         self.show.advanced(stop)

@@ -33,27 +33,25 @@ class Tally:
     """Training metrics since the last evaluation; plain numbers, since a checkpoint keeps it as JSON."""
 
     finite: list[bool]
-    updates: int = 0
+    learned: int = 0
     seconds: float = 0.0
     steps: int = 0
     sums: dict[str, list[float]] = dataclasses.field(default_factory=dict)
 
-    def add(self, metrics: dict[str, np.ndarray], steps: int, updates: int, seconds: float) -> None:
-        """Metrics [S] are means over `updates`."""
+    def add(self, metrics: dict[str, np.ndarray], steps: int, learned: int, seconds: float) -> None:
+        """Metrics [S] are means over the `learned` iterations of a piece: those past the prefill."""
         finite = metrics.pop("finite")
         self.finite = [bool(a and b) for a, b in zip(self.finite, finite, strict=True)]
-        self.steps, self.updates, self.seconds = (
-            self.steps + steps,
-            self.updates + updates,
-            self.seconds + seconds,
-        )
-        if updates:
+        self.steps += steps
+        self.learned += learned
+        self.seconds += seconds
+        if learned:
             for name, values in metrics.items():
                 old = self.sums.get(name, [0.0] * len(values))
-                self.sums[name] = [a + float(b) * updates for a, b in zip(old, values, strict=True)]
+                self.sums[name] = [a + float(b) * learned for a, b in zip(old, values, strict=True)]
 
     def means(self) -> dict[str, list[float]]:
-        return {name: [v / self.updates for v in values] for name, values in self.sums.items()}
+        return {name: [v / self.learned for v in values] for name, values in self.sums.items()}
 
 
 def columns(rows: Sequence[Row]) -> dict[str, list[float]]:
