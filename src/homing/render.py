@@ -68,6 +68,13 @@ def record(env: GoalEnv, policy: Policy, steps: int, seed: int = 0) -> Film:
     return Film(*(np.asarray(x) for x in jax.jit(run)(jax.random.key(seed))))
 
 
+def still(env: GoalEnv, seed: int = 0) -> Film:
+    """The first moment of an episode, without a step."""
+    q, qd, goal = env.scene.deal(jax.random.key(seed))
+    links = env.scene.engine.links(jax.jit(env.scene.engine.init)(q[None], qd[None]))
+    return Film(np.asarray(links.pos), np.asarray(links.rot), np.asarray(goal)[None], np.zeros(1))
+
+
 def draw(env: GoalEnv, film: Film, width: int = 640, height: int = 480, every: int = 1) -> list[np.ndarray]:
     """Frames [height, width, 3] of every `every`-th step."""
     spec = env.scene.spec
@@ -112,7 +119,9 @@ def camera_for(spec: EnvSpec, film: Film) -> Camera:
         far = spec.arena.extent()[1]
         # The reacher is seen from above, the pusher's arm from the far side of its table.
         target = (0.0, 0.0, 0.0) if far < 0.5 else (0.4, -0.3, -0.2)
-        return Camera(target, 2.6 * far, azimuth=90.0, elevation=-65.0 if far < 0.5 else -55.0)
+        if far < 0.5:
+            return Camera(target, 2.6 * far, azimuth=90.0, elevation=-65.0)
+        return Camera(target, 2.2 * far, azimuth=-90.0, elevation=-50.0)
     if not isinstance(spec.arena, Floor):
         x0, x1, y0, y1 = spec.arena.extent()
         return Camera((0.5 * (x0 + x1), 0.5 * (y0 + y1), 0.0), 1.15 * max(x1 - x0, y1 - y0), 90.0, -62.0)

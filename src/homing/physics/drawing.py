@@ -150,5 +150,7 @@ def _dress(model: Model, own_colours: set[str], tile: float) -> None:
             if int(geom.type) == int(GEOM_TYPES["plane"]):
                 geom.material, geom.rgba = "homing_ground", [1, 1, 1, 1]
                 geom.size = [40.0, 40.0, 1.0]
-            elif body.name not in own_colours and body.name != "world":
-                geom.material, geom.rgba = "", list(ROBOT_RGBA)
+            else:
+                geom.material = ""
+                if body.name not in own_colours and body.name != "world":
+                    geom.rgba = list(ROBOT_RGBA)
