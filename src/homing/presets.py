@@ -51,16 +51,17 @@ PRESETS: dict[str, dict[str, Preset]] = {
         "quickstart": Preset(
             "minutes on two CPU cores, for the smallest environments",
             TrainConfig(
-                total_steps=400_000,
-                num_envs=64,
+                total_steps=160_000,
+                num_envs=128,
                 unroll_length=50,
                 updates_per_step=1 / 16,
-                replay_rows=5_000,
-                prefill_rows=500,
-                evaluations=10,
-                eval_envs=64,
+                replay_rows=2_000,
+                prefill_rows=300,
+                evaluations=8,
+                eval_envs=128,
             ),
-            CRLConfig(critic_net=_SMALL, actor_net=_SMALL),
+            # The entropy's weight starts at 1, which is far too much here: a short run must lower it quickly.
+            CRLConfig(critic_net=_SMALL, actor_net=_SMALL, alpha_lr=3e-3),
         ),
     }
 }

@@ -172,10 +172,13 @@ def film_run(
     which: Literal["last", "best"] = "last",
     width: int = 640,
     height: int = 480,
+    picture: str | Path | None = None,
 ) -> Path:
     """A film, or a picture of the last step, of a trained policy in the environment it was trained in.
 
-    seed: of starts and goals; of_seed: whose policy, the run's first if not said
+    seed:    of starts and goals
+    of_seed: whose policy, the run's first if not said
+    picture: write to this file, beside the film, the moment when the first goal is reached
     """
     from homing.api import load
     from homing.settings import environment
@@ -186,6 +189,9 @@ def film_run(
     length = min(env.episode_length, RUN_STEPS) if steps is None else steps
     film = record(env, lambda obs, key: trained(obs.state, obs.goal), length, seed)
     frames = draw(env, film, width, height, every=length if out.suffix == ".png" else 1)
+    if picture is not None:
+        reached = np.flatnonzero(film.success)
+        save([frames[min(int(reached[0]) if len(reached) else -1, len(frames) - 1)]], picture, fps=1.0)
     return save(frames, out, fps=1.0 / env.spec.dt)
 
 
