@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from probes import walk
@@ -46,6 +47,14 @@ def probe_envs(monkeypatch):
     """Every environment is the walk."""
     monkeypatch.setattr(settings, "resolve", lambda id: id)
     monkeypatch.setattr(settings, "make", lambda id, num_envs=1, **_: walk(num_envs))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_key_check():
+    """The check takes a vmapped scan over split keys for reuse; off in all threads, for some compile."""
+    jax.config.update("jax_debug_key_reuse", False)
+    yield
+    jax.config.update("jax_debug_key_reuse", True)
 
 
 class Watch(Lines):

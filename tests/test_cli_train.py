@@ -5,7 +5,7 @@ import shlex
 
 import jax
 import pytest
-from run_helpers import probe_envs  # noqa: F401
+from run_helpers import no_key_check, probe_envs  # noqa: F401
 
 from homing import api, doctor, hardware
 from homing.cli import main
@@ -17,12 +17,6 @@ SMALL = shlex.split(
     "--steps 400 --num-envs 8 --unroll-length 10 --batch-size 32 --replay-rows 50 --prefill-rows 20 "
     "--evaluations 2 --eval-envs 8 --critic-net.width 8 --actor-net.width 8 --tensorboard off"
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _no_key_check():
-    with jax.debug_key_reuse(False):
-        yield
 
 
 def command(capsys, *args):

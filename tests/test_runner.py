@@ -9,7 +9,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from run_helpers import SAVE, TRAIN, Watch, assert_same_results, probe_config, probe_envs, results, run  # noqa: F401
+from probes import walk
+from run_helpers import (  # noqa: F401
+    SAVE,
+    TRAIN,
+    Watch,
+    assert_same_results,
+    no_key_check,
+    probe_config,
+    probe_envs,
+    results,
+    run,
+)
 
 import homing
 from homing import settings
@@ -23,29 +34,16 @@ from homing.training.tally import Tally, columns, pieces
 pytestmark = pytest.mark.usefixtures("probe_envs")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _no_key_check():
-    # The check takes a vmapped scan over split keys for reuse.
-    with jax.debug_key_reuse(False):
-        yield
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A run that nothing disturbed."""
     path = tmp_path_factory.mktemp("runs") / "whole"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(settings, "resolve", lambda id: id)
-        patch.setattr(settings, "make", lambda id, num_envs=1, **_: homing_walk(num_envs))
+        patch.setattr(settings, "make", lambda id, num_envs=1, **_: walk(num_envs))
         outcome, show = run(path)
     assert outcome.status == "finished"
     return path, show
-
-
-def homing_walk(num_envs):
-    from probes import walk
-
-    return walk(num_envs)
 
 
 def test_pieces_cover_the_plan_once_and_do_not_depend_on_where_one_begins():

@@ -42,7 +42,8 @@ def keep_compiled() -> None:
 class Compiled:
     """The programs of a run while they compile in threads of their own; each call waits for its program.
 
-    Tracing holds Python's lock and XLA does not, so `init` compiles while `epoch` is traced, and so on.
+    Tracing holds Python's lock and XLA does not, so `init` compiles while `epoch` is traced. `evaluate`, which
+    is needed last, is traced in its thread too, beside the first steps.
     """
 
     def __init__(self, made: Programs, keys: Key, fresh: bool = True):
@@ -52,14 +53,16 @@ class Compiled:
         self.shapes = jax.eval_shape(made.init, keys)
         count = jax.ShapeDtypeStruct((), jnp.int32)
         self._keys = keys
-        self._init = self._submit("init", made.init.lower(keys)) if fresh else None
-        self._epoch = self._submit("epoch", made.epoch.jitted.lower(self.shapes, count, count))
-        self._evaluate = self._submit("evaluate", made.evaluate.jitted.lower(self.shapes, count))
+        self._init = self._submit("init", made.init.lower(keys).compile) if fresh else None
+        self._epoch = self._submit("epoch", made.epoch.jitted.lower(self.shapes, count, count).compile)
+        self._evaluate = self._submit(
+            "evaluate", lambda: made.evaluate.jitted.lower(self.shapes, count).compile()
+        )
         self._pool.shutdown(wait=False)
 
-    def _submit(self, name: str, lowered: Any) -> Future[Callable[..., Any]]:
+    def _submit(self, name: str, make: Callable[[], Any]) -> Future[Callable[..., Any]]:
         def compile() -> Callable[..., Any]:
-            compiled = lowered.compile()
+            compiled = make()
             self._done[name] = time.perf_counter() - self._begin
             return compiled
 
