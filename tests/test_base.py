@@ -103,9 +103,7 @@ def test_a_fall_on_the_last_step_is_a_fall(ant):
 def test_a_broken_simulation_ends_its_episode_only(ant):
     _, reset, step = ant
     state = reset(jax.random.key(0))
-    broken = state.physics.q.at[1, 3].set(jnp.nan)
-    x_i = state.physics.x_i
-    physics = state.physics.replace(q=broken, x_i=x_i.replace(pos=x_i.pos.at[1].set(jnp.nan)))
+    physics = jax.tree.map(lambda x: x.at[1].set(jnp.nan), state.physics)
     after = step(state.replace(physics=physics), jnp.zeros((3, 8)))
     np.testing.assert_array_equal(after.terminated, [False, True, False])
     for leaf in jax.tree.leaves((after.obs, after.next_obs, after.physics, after.reward, after.metrics)):
@@ -175,15 +173,24 @@ def test_one_trace_for_all_steps(ant):
 
 
 def test_the_pool_gives_each_start_once_and_is_filled_again():
-    pool = episode.Start(jnp.arange(8), jnp.arange(8.0)[:, None], jnp.arange(8.0)[:, None])
+    pool = jnp.arange(8.0)[:, None]
     ended = jnp.array([True, False, True, True])
     fresh, cursor = episode.choose(ended, pool, jnp.int32(2))
-    np.testing.assert_array_equal(np.asarray(fresh.physics)[np.asarray(ended)], [2, 3, 4])
+    np.testing.assert_array_equal(np.asarray(fresh)[np.asarray(ended), 0], [2, 3, 4])
     assert cursor == 5
     fresh, cursor = episode.choose(ended, pool, cursor)
-    np.testing.assert_array_equal(np.asarray(fresh.physics)[np.asarray(ended)], [5, 6, 7])
+    np.testing.assert_array_equal(np.asarray(fresh)[np.asarray(ended), 0], [5, 6, 7])
     _, cursor = episode.choose(jnp.zeros(4, bool), pool, cursor)
     assert cursor == 8
+
+
+def test_packing_keeps_every_number():
+    start = episode.Start(
+        {"a": jnp.arange(12.0).reshape(2, 3, 2), "b": jnp.ones(2)}, jnp.zeros((2, 4)), jnp.ones((2, 1))
+    )
+    packed = episode.pack(start)
+    assert packed.shape == (2, 12)
+    jax.tree.map(np.testing.assert_array_equal, start, episode.unpack(packed, start))
 
 
 @pytest.mark.parametrize("length", [1, 3, 16, 1000])

@@ -45,7 +45,7 @@ class EnvState(struct.PyTreeNode):
     truncated: Array  # [N] bool: the time limit ended it
     metrics: Metrics  # each [N] float32
     steps: Array  # [N] int32: steps taken in the running episode
-    pool: Any  # ready starts, see homing.envs.episode
+    pool: Array  # [P, D]: ready starts, packed; see homing.envs.episode
     cursor: Array  # [] int32: starts used since the pool was filled
     key: Key
     clock: Array  # [] int32: steps since reset, the same in every batch

@@ -92,7 +92,7 @@ class GoalEnv:
             truncated=never,
             metrics=self._metrics(achieved, first.goal),
             steps=jnp.zeros((self.num_envs,), jnp.int32),
-            pool=self._deal(k_pool, episode.STARTS_PER_LANE * self.num_envs),
+            pool=episode.pack(self._deal(k_pool, episode.STARTS_PER_LANE * self.num_envs)),
             cursor=jnp.zeros((), jnp.int32),
             key=k_rest,
             clock=jnp.zeros((), jnp.int32),
@@ -154,7 +154,8 @@ class GoalEnv:
 
     def _restart(self, state: EnvState) -> EnvState:
         """Start a new episode in every lane whose episode has ended."""
-        fresh, cursor = episode.choose(state.ended, state.pool, state.cursor)
+        rows, cursor = episode.choose(state.ended, state.pool, state.cursor)
+        fresh = episode.unpack(rows, episode.Start(state.physics, state.obs.state, state.obs.goal))
         return state.replace(
             physics=episode.where_lanes(state.ended, fresh.physics, state.physics),
             obs=episode.where_lanes(state.ended, Obs(fresh.state, fresh.goal), state.obs),
@@ -172,9 +173,9 @@ class GoalEnv:
     def _keep_pool(self, state: EnvState) -> EnvState:
         """Fill the pool of starts again when it is time."""
 
-        def fill(key: Key, pool: episode.Start, cursor: Array):
+        def fill(key: Key, pool: Array, cursor: Array):
             k_next, k_pool = jax.random.split(key)
-            return k_next, self._deal(k_pool, pool.goal.shape[0]), jnp.zeros_like(cursor)
+            return k_next, episode.pack(self._deal(k_pool, len(pool))), jnp.zeros_like(cursor)
 
         key, pool, cursor = jax.lax.cond(
             state.clock % self.interval == 0, fill, lambda *same: same, state.key, state.pool, state.cursor

@@ -8,10 +8,12 @@ Starts and goals are thus fresh in every episode. Should a batch use up its pool
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 from homing.types import Array
@@ -28,17 +30,30 @@ class Start(struct.PyTreeNode):
     goal: Array  # [P, goal_dim]
 
 
+def pack(start: Start) -> Array:
+    """Starts as one matrix [P, D]: an accelerator gathers rows of it in one go, not leaf by leaf."""
+    return jnp.concatenate([leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(start)], axis=-1)
+
+
+def unpack(rows: Array, like: Start) -> Start:
+    """The starts in rows [N, D], with the structure of `like`."""
+    leaves, tree = jax.tree.flatten(like)
+    widths = [math.prod(leaf.shape[1:]) for leaf in leaves]
+    parts = jnp.split(rows, np.cumsum(widths)[:-1], axis=-1)
+    shaped = [p.reshape(len(rows), *leaf.shape[1:]) for p, leaf in zip(parts, leaves, strict=True)]
+    return jax.tree.unflatten(tree, shaped)
+
+
 def interval_for(episode_length: int) -> int:
     """Steps between two fillings: so few that a lane meets its time limit at most once in between."""
     return max(1, min(INTERVAL, episode_length))
 
 
-def choose(ended: Array, pool: Start, cursor: Array) -> tuple[Start, Array]:
-    """The start [N, ...] that each lane would take, and the cursor once the `ended` ones took theirs."""
-    size = pool.goal.shape[0]
+def choose(ended: Array, pool: Array, cursor: Array) -> tuple[Array, Array]:
+    """The row [N, D] of the pool [P, D] that each lane would take, and the cursor once the `ended` took one."""
     order = jnp.cumsum(ended.astype(jnp.int32))
-    index = (cursor + jnp.maximum(order - 1, 0)) % size
-    return jax.tree.map(lambda x: x[index], pool), cursor + order[-1]
+    index = (cursor + jnp.maximum(order - 1, 0)) % len(pool)
+    return pool.at[index].get(mode="promise_in_bounds"), cursor + order[-1]
 
 
 def where_lanes(condition: Array, yes: Any, no: Any) -> Any:
