@@ -24,7 +24,6 @@ $(READY): pyproject.toml constraints.txt
 setup: $(READY)
 
 quickstart: $(READY)
-	$(BIN)/python -m homing envs
 	$(BIN)/python examples/quickstart.py
 
 test: $(READY)

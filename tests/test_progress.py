@@ -86,6 +86,7 @@ def test_the_screen_shows_steps_speed_time_and_a_curve_for_each_seed(plan):
     show.warn("seed 4 has diverged")
     show.close()
     text = console.file.getvalue()
+    assert any(line.startswith("1.04k of 1.92k steps") for line in text.splitlines())
     for part in ("1.04k of 1.92k steps", "1.5k steps/s", "gone", "left", "▁█", "seed 3", "1.000", "diverged"):
         assert part in text
 

@@ -27,7 +27,7 @@ from homing import settings
 from homing.agents.crl import CRL
 from homing.compilation import Compiled
 from homing.errors import HomingError
-from homing.runs import RunFolder
+from homing.runs import RunFolder, write_json
 from homing.training import runner
 from homing.training.tally import Tally, columns, pieces
 
@@ -119,6 +119,12 @@ class Stop:
             os.kill(os.getpid(), self.signum)
 
 
+def change_versions(path):
+    sessions = RunFolder(path).sessions()
+    sessions[-1]["versions"]["jax"] = "0.0.1"
+    write_json(path / "sessions.json", sessions)
+
+
 @pytest.mark.parametrize(("iteration", "signum"), [(10, signal.SIGTERM), (13, signal.SIGINT)])
 def test_a_stopped_run_says_how_to_go_on_and_then_does_as_if_it_had_not_stopped(
     tmp_path, whole, iteration, signum
@@ -128,12 +134,15 @@ def test_a_stopped_run_says_how_to_go_on_and_then_does_as_if_it_had_not_stopped(
     outcome, show = run(path, Stop(iteration, signum))
     assert (outcome.status, outcome.signum) == ("stopped", signum)
     assert f"homing resume {path}" in show.warned[-1]
+    if iteration == 13:
+        change_versions(path)
     assert show.pieces[-1] == iteration
     assert RunFolder(path).summary() is None
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     outcome = runner.resume(path, again := Watch())
     assert outcome.status == "finished"
     assert again.pieces[0] > iteration
+    assert ["not with the same bits" in text for text in again.warned] == [True] * (iteration == 13)
     assert [s["iteration"] for s in RunFolder(path).sessions()] == [0, iteration]
     assert_same_results(path, whole[0])
 

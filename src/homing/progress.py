@@ -200,7 +200,8 @@ class Screen:
             head.append(f"{human_time(story.seconds_left)} left")
         if self._doing:
             head.append(self._doing)
-        bar = ProgressBar(total=plan.iterations, completed=story.iteration, width=60)
+        bar = Table.grid()  # a bar alone would not end its line
+        bar.add_row(ProgressBar(total=plan.iterations, completed=story.iteration, width=60))
         return Group(bar, Text("  ".join(head)), self._curves(story))
 
     def _curves(self, story: Story) -> Table:

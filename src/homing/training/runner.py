@@ -78,7 +78,7 @@ class Run:
         self._check_disk(size_of(compiled.shapes))
         train = self._restored(compiled) if resumed else compiled.init()
         rows = self._recall()
-        self.folder.add_session(session_facts() | {"iteration": self.iteration})
+        self._note_session()
         self.trackers = trackers(self.folder.path, self.config, self.plan.steps_at(self.iteration))
         self.show.begin(self.plan, self.config.seeds, self.iteration, rows)
         request.polite = True
@@ -108,6 +108,15 @@ class Run:
                 f"{missing} checkpoints of {human_bytes(size)} will not fit on the disk, where "
                 f"{human_bytes(free)} are free; lower --keep-checkpoints or --replay-rows, or make room"
             )
+
+    def _note_session(self) -> None:
+        before, now = self.folder.sessions(), session_facts() | {"iteration": self.iteration}
+        if before and (before[-1]["versions"], before[-1]["device"]) != (now["versions"], now["device"]):
+            self.show.warn(
+                "versions or the device are not those that the run began with: "
+                "it goes on, but not with the same bits"
+            )
+        self.folder.add_session(now)
 
     def _restored(self, compiled: Compiled) -> Any:
         self.show.doing("reading the last checkpoint")
