@@ -77,7 +77,7 @@ def record(id: str, reward: str = "sparse") -> Record:
 
 @cache
 def draws(id: str, count: int = 4000):
-    """Goals, starts and objects of many episodes, without physics: goal [K, ·], start [K, 2] or None, props."""
+    """Goals, starts and objects of many episodes, without physics: goal [K, ·], start [K, 2], props."""
     spec = get_spec(id)
     draw = jax.jit(jax.vmap(lambda key: spec.task.draw(key, spec.arena)))
     return jax.tree.map(np.asarray, draw(jax.random.split(jax.random.key(1), count)))

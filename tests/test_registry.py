@@ -86,9 +86,11 @@ def test_aliases_lead_to_environments_and_hide_none():
 
 
 def test_the_original_ids_all_work():
-    original = """reacher cheetah pusher_easy pusher_hard pusher_reacher pusher2 ant ant_random_start ant_ball
-        ant_push humanoid ant_u_maze ant_big_maze ant_hardest_maze simple_u_maze simple_big_maze simple_hardest_maze
-        humanoid_u_maze humanoid_big_maze humanoid_hardest_maze ant_ball_u_maze ant_ball_big_maze
-        ant_u_maze_eval ant_big_maze_eval"""
+    original = """
+        reacher cheetah pusher_easy pusher_hard pusher_reacher pusher2
+        ant ant_random_start ant_ball ant_push humanoid ant_u_maze ant_big_maze ant_hardest_maze
+        simple_u_maze simple_big_maze simple_hardest_maze humanoid_u_maze humanoid_big_maze
+        humanoid_hardest_maze ant_ball_u_maze ant_ball_big_maze ant_u_maze_eval ant_big_maze_eval
+    """
     for id in original.split():
         assert resolve(id) in env_ids()

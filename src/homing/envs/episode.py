@@ -50,7 +50,7 @@ def interval_for(episode_length: int) -> int:
 
 
 def choose(ended: Array, pool: Array, cursor: Array) -> tuple[Array, Array]:
-    """The row [N, D] of the pool [P, D] that each lane would take, and the cursor once the `ended` took one."""
+    """The row [N, D] of the pool [P, D] that each lane would take, and the cursor past those taken."""
     order = jnp.cumsum(ended.astype(jnp.int32))
     index = (cursor + jnp.maximum(order - 1, 0)) % len(pool)
     return pool.at[index].get(mode="promise_in_bounds"), cursor + order[-1]
