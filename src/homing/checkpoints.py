@@ -155,7 +155,7 @@ def free_space(path: Path) -> int:
 
 @jax.jit
 def fingerprints(tree: Any) -> Array:
-    """[leaves] uint32: Σ (2i + 1) bits[i] of each array, which any single changed entry changes."""
+    """[leaves] uint32: Σ (2s + 1) (2i + 1) bits[s, i] of each array, which any single changed entry changes."""
     return jnp.stack([_fingerprint(leaf) for leaf in jax.tree.leaves(tree)])
 
 
@@ -165,8 +165,11 @@ def _fingerprint(x: Array) -> Array:
     if x.dtype == jnp.bool_:
         x = x.astype(jnp.uint8)
     width = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[x.dtype.itemsize]
-    bits = jax.lax.bitcast_convert_type(x, width).astype(jnp.uint32).ravel()
-    return jnp.sum(bits * (2 * jnp.arange(bits.size, dtype=jnp.uint32) + 1), dtype=jnp.uint32)
+    # Seed by seed: the replay of all seeds together can have more entries than an int32 counts.
+    bits = jax.lax.bitcast_convert_type(x, width).astype(jnp.uint32).reshape(len(x) if x.ndim else 1, -1)
+    odd = lambda count: 2 * jnp.arange(count, dtype=jnp.uint32) + 1
+    sums = jnp.sum(bits * odd(bits.shape[1]), axis=1, dtype=jnp.uint32)
+    return jnp.sum(sums * odd(bits.shape[0]), dtype=jnp.uint32)
 
 
 # Policies.
