@@ -155,7 +155,7 @@ def free_space(path: Path) -> int:
 
 @jax.jit
 def fingerprints(tree: Any) -> Array:
-    """[leaves] uint32: Σ (2s + 1) (2i + 1) bits[s, i] of each array, which any single changed entry changes."""
+    """[leaves] uint32: Σ (2s + 1) (2i + 1) bits[s, i] of each array; any changed entry changes it."""
     return jnp.stack([_fingerprint(leaf) for leaf in jax.tree.leaves(tree)])
 
 

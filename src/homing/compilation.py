@@ -42,8 +42,8 @@ def keep_compiled() -> None:
 class Compiled:
     """The programs of a run while they compile in threads of their own; each call waits for its program.
 
-    Tracing holds Python's lock and XLA does not, so `init` compiles while `epoch` is traced. `evaluate`, which
-    is needed last, is traced in its thread too, beside the first steps.
+    Tracing holds Python's lock and XLA does not, so `init` compiles while `epoch` is traced. `evaluate`,
+    which is needed last, is traced in its thread too, beside the first steps.
     """
 
     def __init__(self, made: Programs, keys: Key, fresh: bool = True):
