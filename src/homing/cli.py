@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -106,9 +107,8 @@ def render(
     for name, value in (("steps", 100 if steps is None else steps), ("width", width), ("height", height)):
         check_size(name, value)
     if Path(env).is_dir():
-        size = {"width": width, "height": height}
-        shown = rendering.film_run(env, out, steps=steps, seed=seed, of_seed=of_seed, which=which, **size)
-        print(f"wrote {shown}")
+        film_run = partial(rendering.film_run, width=width, height=height, of_seed=of_seed, which=which)
+        print(f"wrote {film_run(env, out, steps=steps, seed=seed)}")
         return
     steps = 100 if steps is None else steps
     made = make(env, num_envs=1, physics=physics, options=parse_options(option))
