@@ -103,14 +103,16 @@ class Engine(Protocol):
 def load(model: Model, pipeline: str, timing: Timing, windows: tuple[WallWindow, ...] = ()) -> Engine:
     """Compile a model for a pipeline."""
     from homing.physics import brax_engine, mjx_engine
+    from homing.physics.spring import spring_engine
 
     engines = {
-        "spring": brax_engine.Spring,
+        "spring": spring_engine,
+        "spring_brax": brax_engine.Spring,  # what "spring" is measured against
         "generalized": brax_engine.Generalized,
         "mjx": mjx_engine.Mjx,
     }
     if pipeline not in engines:
-        raise unknown("physics pipeline", pipeline, engines)
+        raise unknown("physics pipeline", pipeline, PIPELINES)
     if timing.frames < 1 or timing.timestep <= 0:
         raise ConfigError(f"a step needs at least one frame and a positive timestep, not {timing}")
     model.set_option(timestep=timing.timestep, **dict(timing.options))

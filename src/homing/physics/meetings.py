@@ -106,7 +106,7 @@ class Table:
         self._staying = model.geom_pos[staying].astype(np.float32)
 
     def fill(self, link_pos: Array) -> Array:
-        """Centres of all boxes, [N, 3 · boxes], every x before the first y, for links at link_pos [N, L, 3]."""
+        """Centres of all boxes, [N, 3 · boxes], every x before any y, for links at link_pos [N, L, 3]."""
         near = [jax.vmap(window.place)(link_pos[:, window.link, :2]) for window in self.windows]
         staying = jnp.broadcast_to(jnp.asarray(self._staying), (len(link_pos), *self._staying.shape))
         return jnp.swapaxes(jnp.concatenate([*near, staying], axis=1), 1, 2).reshape(len(link_pos), -1)

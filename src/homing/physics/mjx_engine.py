@@ -86,10 +86,14 @@ class Mjx:
         return Links(state.pos, state.rot, state.vel, state.ang)
 
     def mass_features(self, state: MjxState) -> tuple[Array, Array]:
-        raise ConfigError("this body observes link inertias, which the mjx pipeline does not give; use spring")
+        raise ConfigError(
+            "this body observes link inertias, which the mjx pipeline does not give; use spring"
+        )
 
     def torques(self, state: MjxState, ctrl: Array) -> Array:
-        raise ConfigError("this body observes motor torques, which the mjx pipeline does not give; use spring")
+        raise ConfigError(
+            "this body observes motor torques, which the mjx pipeline does not give; use spring"
+        )
 
 
 def _initial(model: mujoco.MjModel) -> np.ndarray:

@@ -14,11 +14,11 @@ import mujoco
 import numpy as np
 from flax import struct
 
-from homing.physics import joints, meetings
+from homing.physics import brax_engine, joints, meetings
 from homing.physics.brax_engine import load_system
 from homing.physics.collisions import Collisions
 from homing.physics.coordinates import coordinates, start
-from homing.physics.engine import Layout, Links, Timing, layout_of
+from homing.physics.engine import Engine, Layout, Links, Timing, layout_of
 from homing.physics.joints import Joints
 from homing.physics.vectors import (
     EYE,
@@ -229,6 +229,12 @@ class Motors:
         ctrl = jnp.clip(ctrl, *self._ctrl_range.T)
         force = self._gear * jnp.clip(self._gain * ctrl, *self._force_range.T)
         return mul(constant(np.where(motor < 0, 0.0, 1.0)), pick(force, np.maximum(motor, 0)))
+
+
+def spring_engine(model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]) -> Engine:
+    """This engine, or brax's own pipeline for a model that it cannot run."""
+    engine = Spring if Spring.supports(model) is None else brax_engine.Spring
+    return engine(model, timing, windows)
 
 
 def _unsupported(model: mujoco.MjModel) -> Iterator[str]:

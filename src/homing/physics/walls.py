@@ -57,14 +57,21 @@ class BoundWindow:
     def place(self, xy: jax.Array) -> jax.Array:
         """Centres of the boxes, [block², 3], round a link at xy [2]."""
         # An even block surrounds the nearest corner of cells, an odd one the nearest cell.
-        first = jnp.floor(xy / self.window.cell + (0.5 if self.block % 2 else 0.0)).astype(jnp.int32) - (self.block - 1) // 2
+        first = (
+            jnp.floor(xy / self.window.cell + (0.5 if self.block % 2 else 0.0)).astype(jnp.int32)
+            - (self.block - 1) // 2
+        )
         steps = jnp.arange(self.block, dtype=jnp.int32)
         i, j = jnp.meshgrid(first[0] + steps, first[1] + steps, indexing="ij")
         grid = jnp.asarray(np.pad(self.window.grid, 1))  # outside of the maze all is free
         rows, columns = grid.shape
         wall = grid[jnp.clip(i + 1, 0, rows - 1), jnp.clip(j + 1, 0, columns - 1)]
         z = jnp.where(wall, self.window.height, BELOW)
-        return jnp.stack([i * self.window.cell, j * self.window.cell, z], axis=-1).reshape(-1, 3).astype(jnp.float32)
+        return (
+            jnp.stack([i * self.window.cell, j * self.window.cell, z], axis=-1)
+            .reshape(-1, 3)
+            .astype(jnp.float32)
+        )
 
 
 def block_for(reach: float, cell: float) -> int:
