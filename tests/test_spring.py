@@ -186,8 +186,13 @@ def test_every_environment_on_springs_is_supported():
     for id in env_ids():
         if "spring" in get_spec(id).pipelines():
             assert Spring.supports(_compiled(id)[0]) is None, id
-    spec = get_spec("ant_push")
-    assert "stack" in Spring.supports(scene.build_model(spec).compile())
+
+
+def test_other_models_run_on_brax():
+    load = lambda id: physics.load(scene.build_model(get_spec(id)), "spring", physics.Timing(0.005, 1))
+    assert "stack" in Spring.supports(scene.build_model(get_spec("ant_push")).compile())
+    assert type(load("ant_push")) is brax_engine.Spring
+    assert type(load("ant")) is Spring
 
 
 # -- shapes against a box ---------------------------------------------------------------------------------
