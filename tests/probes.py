@@ -82,6 +82,12 @@ class Probe:
             clock=jnp.zeros((), jnp.int32),
         )
 
+    def blocks(self, length: int) -> int:
+        return 0
+
+    def advance(self, state: EnvState, action: Array) -> EnvState:
+        return self.step(state, action)
+
     def step(self, state: EnvState, action: Array) -> EnvState:
         k_run, k_fresh, k_dynamics = jax.random.split(state.key, 3)
         lane_keys = jax.random.split(k_dynamics, self.num_envs)

@@ -9,6 +9,8 @@ from helpers import LENGTH, record, roll
 import homing
 from homing.envs import episode
 from homing.errors import ConfigError, UnknownNameError
+from homing.render import random_policy
+from homing.rollout import unroll
 
 MIXED = ("ant", "ant_u_maze", "ant_soccer", "pusher_easy", "reacher", "half_cheetah", "humanoid")
 
@@ -194,8 +196,29 @@ def test_packing_keeps_every_number():
 
 
 @pytest.mark.parametrize("length", [1, 3, 16, 1000])
-def test_the_pool_is_filled_before_a_lane_meets_its_limit_twice(length):
-    assert 1 <= episode.interval_for(length) <= length
+def test_time_limits_leave_a_start_in_each_lane_for_falls(length):
+    interval = episode.interval_for(length)
+    assert interval >= 1
+    assert -(-interval // length) <= episode.STARTS_PER_LANE - 1
+
+
+def test_blocks_divide_an_unroll_and_are_no_longer_than_the_interval():
+    env = homing.make("point_u_maze")
+    assert env.interval == 64
+    assert [env.blocks(n) for n in (1, 62, 64, 100, 1000)] == [1, 1, 1, 2, 20]
+    assert env.blocks(127) == 0, "a prime has no useful blocks"
+    assert homing.make("point_u_maze", episode_length=5).blocks(60) == 4
+
+
+def test_an_unroll_in_blocks_draws_fresh_goals_too(keys_reused_on_purpose):
+    env = homing.make("reacher", num_envs=3, episode_length=4)
+    policy = random_policy(env)
+    first = env.reset(jax.random.key(0))
+    after, rows = jax.jit(lambda s, k: unroll(env, s, policy, k, 36))(first, jax.random.key(1))
+    assert env.blocks(36) == 3
+    starts = np.concatenate([np.asarray(rows.obs.goal)[::4].reshape(-1, 3), np.asarray(after.obs.goal)])
+    assert len(np.unique(starts, axis=0)) == len(starts) == 3 * 10
+    np.testing.assert_array_equal(np.asarray(rows.last).sum(axis=0), [9, 9, 9])
 
 
 def test_short_episodes_never_repeat_a_goal():

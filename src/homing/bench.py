@@ -30,7 +30,7 @@ def bench_physics(
     state = jax.block_until_ready(reset(jax.random.key(0)))
     reset_seconds = time.perf_counter() - begin
     begin = time.perf_counter()
-    run = _compile_run(env, env.step, state, steps)
+    run = _compile_run(env, env.advance, state, steps, env.refill)
     compile_seconds = time.perf_counter() - begin
     seconds, state = _time(run, state, repeats)
     bare, _ = _time(_compile_run(env, env._move, state, steps), state, repeats)
@@ -49,14 +49,18 @@ def bench_physics(
     }
 
 
-def _compile_run(env: GoalEnv, step: Callable, state: EnvState, steps: int) -> Callable:
-    """A compiled function that takes `steps` steps under random actions."""
+def _compile_run(
+    env: GoalEnv, step: Callable, state: EnvState, steps: int, after_block: Callable = lambda state: state
+) -> Callable:
+    """A compiled function that takes `steps` steps under random actions, in blocks as training does."""
+    blocks = env.blocks(steps) or 1
 
     def run(state: EnvState) -> EnvState:
         key = jax.random.key(1)
         actions = jax.random.uniform(key, (16, env.num_envs, env.spec.action_dim), jnp.float32, -1.0, 1.0)
         body = lambda i, state: step(state, actions[i % 16])
-        return jax.lax.fori_loop(0, steps, body, state)
+        block = lambda _, state: after_block(jax.lax.fori_loop(0, steps // blocks, body, state))
+        return jax.lax.fori_loop(0, blocks, block, state)
 
     return jax.jit(run).lower(state).compile()
 

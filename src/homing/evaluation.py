@@ -38,7 +38,8 @@ def evaluate(env: Any, policy: Policy, key: Key) -> Metrics:
 
     def step(carry: tuple[EnvState, Tally], k_action: Key) -> tuple[tuple[EnvState, Tally], None]:
         state, tally = carry
-        state = env.step(state, policy(state.obs, k_action))
+        # Only first episodes count: no need to deal starts for later ones.
+        state = env.advance(state, policy(state.obs, k_action))
         return (state, _count(tally, state)), None
 
     tally = _nothing(state)

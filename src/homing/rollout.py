@@ -16,10 +16,12 @@ Policy = Callable[[Obs, Key], Array]
 
 def unroll(env: Any, state: EnvState, policy: Policy, key: Key, length: int) -> tuple[EnvState, Segment]:
     """`length` steps of every lane; episodes may end and begin on the way."""
+    blocks = env.blocks(length)
+    advance = env.advance if blocks else env.step
 
     def step(state: EnvState, k_action: Key) -> tuple[EnvState, Segment]:
         action = policy(state.obs, k_action)
-        after = env.step(state, action)
+        after = advance(state, action)
         row = Segment(
             obs=state.obs,
             action=action,
@@ -30,4 +32,14 @@ def unroll(env: Any, state: EnvState, policy: Policy, key: Key, length: int) -> 
         )
         return after, row
 
-    return lax.scan(step, state, jax.random.split(key, length))
+    def block(state: EnvState, keys: Key) -> tuple[EnvState, Segment]:
+        state, rows = lax.scan(step, state, keys)
+        return env.refill(state), rows
+
+    keys = jax.random.split(key, length)
+    if not blocks:
+        return lax.scan(step, state, keys)
+    if blocks == 1:
+        return block(state, keys)
+    state, rows = lax.scan(block, state, keys.reshape(blocks, -1))
+    return state, jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), rows)

@@ -100,7 +100,25 @@ class GoalEnv:
 
     def step(self, state: EnvState, action: Array) -> EnvState:
         """Act in every lane: action [N, action_dim] in [-1, 1]."""
-        return self._keep_pool(self._restart(self._move(state, action)))
+        return self._keep_pool(self.advance(state, action))
+
+    def advance(self, state: EnvState, action: Array) -> EnvState:
+        """`step`, for loops that `refill` the starts themselves, at least every `interval` steps.
+
+        On a GPU the branch in `step` asks the host at every step whether it is time.
+        """
+        return self._restart(self._move(state, action))
+
+    def refill(self, state: EnvState) -> EnvState:
+        """Deal new starts for the episodes to come."""
+        key, pool, cursor = self._fill(state.key, state.pool, state.cursor)
+        return state.replace(key=key, pool=pool, cursor=cursor)
+
+    def blocks(self, length: int) -> int:
+        """The fewest equal parts of `length` steps that are no longer than `interval`; 0 if all are tiny."""
+        fits = (n for n in range(1, length + 1) if length % n == 0 and length // n <= self.interval)
+        count = next(fits, 0)
+        return count if count and length // count >= min(length, self.interval) / 4 else 0
 
     def achieved(self, state: Array) -> Array:
         """[..., goal_dim]: the entries of a state [..., state_dim] that goals are about."""
@@ -172,15 +190,15 @@ class GoalEnv:
 
     def _keep_pool(self, state: EnvState) -> EnvState:
         """Fill the pool of starts again when it is time."""
-
-        def fill(key: Key, pool: Array, cursor: Array):
-            k_next, k_pool = jax.random.split(key)
-            return k_next, episode.pack(self._deal(k_pool, len(pool))), jnp.zeros_like(cursor)
-
+        due = state.clock % self.interval == 0
         key, pool, cursor = jax.lax.cond(
-            state.clock % self.interval == 0, fill, lambda *same: same, state.key, state.pool, state.cursor
+            due, self._fill, lambda *same: same, state.key, state.pool, state.cursor
         )
         return state.replace(key=key, pool=pool, cursor=cursor)
+
+    def _fill(self, key: Key, pool: Array, cursor: Array) -> tuple[Key, Array, Array]:
+        k_next, k_pool = jax.random.split(key)
+        return k_next, episode.pack(self._deal(k_pool, len(pool))), jnp.zeros_like(cursor)
 
     def _metrics(self, achieved: Array, goal: Array) -> Metrics:
         """What is reported of every step, each [N]."""

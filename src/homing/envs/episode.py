@@ -3,7 +3,7 @@
 Starting an episode costs about a physics step, and every lane of every step may need one. So starts are
 dealt in bulk: a pool of them is filled every `interval` steps, and each ended lane takes the next unused one.
 Starts and goals are thus fresh in every episode. Should a batch use up its pool between two fillings
-(episodes of less than half an interval on average), lanes share starts until it is filled again.
+(episodes of less than 16 steps on average), lanes share starts until it is filled again.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from flax import struct
 
 from homing.types import Array
 
-STARTS_PER_LANE = 2
-INTERVAL = 16
+STARTS_PER_LANE = 4
+INTERVAL = 64
 
 
 class Start(struct.PyTreeNode):
@@ -45,8 +45,8 @@ def unpack(rows: Array, like: Start) -> Start:
 
 
 def interval_for(episode_length: int) -> int:
-    """Steps between two fillings: so few that a lane meets its time limit at most once in between."""
-    return max(1, min(INTERVAL, episode_length))
+    """Steps between two fillings: so few that time limits leave at least one start a lane for falls."""
+    return max(1, min(INTERVAL, (STARTS_PER_LANE - 1) * episode_length))
 
 
 def choose(ended: Array, pool: Array, cursor: Array) -> tuple[Array, Array]:
