@@ -86,7 +86,7 @@ def test_trajectories_equal_brax(case):
     a, b = ours(engine, q, qd, acts), theirs(brax_env(kind, pipeline), q, qd, acts)
     assert np.abs(np.diff(a[0], axis=0)).max() > 1e-3, "the robot moves"
     np.testing.assert_allclose(a[2], b[2][..., : a[2].shape[2], :], atol=1e-4)
-    # brax reads the second angle of a stack of hinges off an arccos, whose float32 steps are 3.5e-4 near zero.
+    # brax reads the second angle of stacked hinges off an arccos, whose float32 steps are 3.5e-4 near zero.
     angles = 5e-4 if id == "humanoid" else 1e-4
     np.testing.assert_allclose(a[0], b[0][..., : q.shape[1]], atol=angles)
     np.testing.assert_allclose(a[1], b[1][..., : qd.shape[1]], atol=1e-3, rtol=1e-3)
