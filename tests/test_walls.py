@@ -36,7 +36,14 @@ def scattered(id: str, layout, count: int):
 
 
 @pytest.mark.parametrize(
-    "id", ["ant_u_maze", "ant_big_maze", "point_hardest_maze", "ant_soccer_u_maze", "humanoid_u_maze"]
+    "id",
+    [
+        "ant_u_maze",
+        pytest.param("ant_big_maze", marks=pytest.mark.slow),
+        "point_hardest_maze",
+        "ant_soccer_u_maze",
+        pytest.param("humanoid_u_maze", marks=pytest.mark.slow),
+    ],
 )
 def test_near_walls_move_robots_as_all_walls_do(id):
     near, whole = engine(id, "near"), engine(id, "all")
