@@ -237,6 +237,10 @@ def test_dense_rewards_follow_their_formulas():
     np.testing.assert_allclose(r.reward, expected, rtol=1e-3, atol=2e-3)
     r = record("reacher", reward="dense")
     np.testing.assert_allclose(r.reward, -np.linalg.norm(r.achieved - r.before_goal, axis=-1), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_dense_reward_of_two_pucks():
     r = record("pusher_two", reward="dense")
     pucks = r.achieved.reshape(*r.achieved.shape[:2], 2, 3)
     goals = r.before_goal.reshape(pucks.shape)
