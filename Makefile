@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all check format docs bench clean
+.PHONY: help setup quickstart test test-all check format docs clean
 
 help:
 	@echo "make quickstart   set up, then train a small agent on the CPU and show what it does"

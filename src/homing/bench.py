@@ -30,7 +30,7 @@ def bench_physics(
     state = jax.block_until_ready(reset(jax.random.key(0)))
     reset_seconds = time.perf_counter() - begin
     begin = time.perf_counter()
-    run = _compile_run(env, env.advance, state, steps, env.refill)
+    run = _compile_run(env, env.advance if env.blocks(steps) else env.step, state, steps, env.refill)
     compile_seconds = time.perf_counter() - begin
     seconds, state = _time(run, state, repeats)
     bare, _ = _time(_compile_run(env, env._move, state, steps), state, repeats)

@@ -62,7 +62,6 @@ class Layout:
     init_q: np.ndarray = field(repr=False)
     ctrl_range: np.ndarray = field(repr=False)  # [act_size, 2]
     joint_q: dict[str, int] = field(repr=False)  # joint name -> first entry in q
-    joint_qd: dict[str, int] = field(repr=False)
 
     def link(self, name: str) -> int:
         if name not in self.links:
@@ -139,5 +138,4 @@ def layout_of(model: mujoco.MjModel, init_q: np.ndarray) -> Layout:
         init_q=np.asarray(init_q, np.float32),
         ctrl_range=np.asarray(ctrl_range, np.float32),
         joint_q={j.name: int(j.qposadr[0]) for j in joints},
-        joint_qd={j.name: int(j.dofadr[0]) for j in joints},
     )
