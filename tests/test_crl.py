@@ -9,7 +9,8 @@ from probes import ProbeSpec
 from scipy import stats
 
 from homing.agents import agent_config, make_agent
-from homing.agents.crl import CRL, CRLConfig, squashed_sample
+from homing.agents.crl import CRL, CRLConfig
+from homing.agents.parts import squashed_sample
 from homing.errors import ConfigError, UnknownNameError
 from homing.nets import NetConfig
 from homing.objectives.contrastive import OBJECTIVES
