@@ -54,6 +54,10 @@ def test_imports_point_one_way(path):
     assert used <= ALLOWED[part]
 
 
+def test_statistics_are_arithmetic_alone():
+    assert not [name for name in imports(ROOT / "report" / "stats.py") if name.startswith("homing")]
+
+
 def test_only_one_module_knows_the_seed_axis():
     """Everything else is written for one seed."""
     users = [p for p in FILES if "over_seeds(" in p.read_text() or ".seed_axes()" in p.read_text()]

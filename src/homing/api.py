@@ -215,7 +215,7 @@ def evaluate(
     episodes: of each seed, all at once
     seed:     of starts and goals
     """
-    from homing.evaluation import aggregate
+    from homing.report.stats import aggregate
     from homing.settings import check_alike, environment
     from homing.training.seeds import evaluate_learners
 

@@ -1,4 +1,4 @@
-"""How well a policy reaches goals: one episode in every lane, then statistics over seeds."""
+"""How well a policy reaches goals: one episode in every lane."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 from jax import lax
-from scipy import stats
 
 from homing.rollout import Policy
 from homing.types import Array, EnvState, Key, Metrics
@@ -93,38 +91,3 @@ def _summary(tally: Tally, episode_length: int, has_distance: bool) -> Metrics:
         metrics["final_distance"] = jnp.mean(tally.distance)
         metrics["mean_distance"] = jnp.mean(tally.distance_sum / tally.steps)
     return metrics
-
-
-def iqm(values: Any) -> float:
-    """Mean of the middle half of the values [S] (of any shape; all count alike)."""
-    return float(stats.trim_mean(np.asarray(values, np.float64).ravel(), 0.25))
-
-
-def bootstrap_interval(
-    values: Any, *, confidence: float = 0.95, resamples: int = 2000
-) -> tuple[float, float]:
-    """Percentile interval of the IQM over seeds [S], by resampling seeds; of one value, that value twice."""
-    values = np.asarray(values, np.float64).ravel()
-    if values.size < 2:
-        return float(values[0]), float(values[0])
-    rng = np.random.default_rng(0)
-    draws = values[rng.integers(0, values.size, (resamples, values.size))]
-    means = stats.trim_mean(draws, 0.25, axis=1)
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(means, [tail, 1 - tail])
-    return float(low), float(high)
-
-
-def aggregate(metrics: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """For each metric with per-seed values [S]: `iqm`, `low` and `high` (95 % bootstrap), of finite seeds.
-
-    A metric that is finite in no seed is left out.
-    """
-    summary = {}
-    for name, values in metrics.items():
-        values = np.asarray(values, np.float64).ravel()
-        values = values[np.isfinite(values)]
-        if values.size:
-            low, high = bootstrap_interval(values)
-            summary[name] = {"iqm": iqm(values), "low": low, "high": high, "seeds": int(values.size)}
-    return summary

@@ -16,8 +16,8 @@ from homing.checkpoints import Checkpoints, free_space, save_policy, size_of
 from homing.compilation import Compiled, process_seconds
 from homing.config import human_bytes
 from homing.errors import HomingError
-from homing.evaluation import aggregate
 from homing.progress import Progress
+from homing.report.stats import aggregate
 from homing.runs import Row, RunFolder, WriteError, session_facts
 from homing.settings import Parts, RunConfig, build
 from homing.trackers import Tracker, trackers

@@ -1,0 +1,206 @@
+"""Statistics over seeds and tasks: IQM, bootstrap, performance profiles, probability of improvement.
+
+Scores are values [S] of the seeds of one task, or a mapping from tasks to such values. Resampling draws seeds
+anew within every task (stratified), and its random numbers are always the same ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+RESAMPLES = 2000
+CONFIDENCE = 0.95
+BLOCK = 4_000_000  # numbers resampled at once
+
+Scores = Mapping[str, Any] | Sequence[float] | np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A statistic, its bootstrap interval, and how many values it is of; one seed alone has no interval."""
+
+    value: float
+    low: float
+    high: float
+    count: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Band:
+    """A statistic at each of P points, its interval there, and how many seeds were measured, all [P]."""
+
+    value: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    count: np.ndarray
+
+
+def iqm(values: Any, axis: int | None = None) -> Any:
+    """Interquartile mean: the mean of the middle half, of all values alike or along an axis.
+
+    A quarter of the count, rounded down, is cut at either end, as is usual in the field: up to three values
+    are averaged as they are.
+    """
+    values = np.asarray(values, np.float64)
+    if axis is None:
+        return float(stats.trim_mean(values.ravel(), 0.25))
+    return stats.trim_mean(values, 0.25, axis=axis)
+
+
+STATISTICS: dict[str, Callable[..., Any]] = {
+    "iqm": iqm,
+    "mean": np.mean,
+    "median": np.median,
+    # How far scores in [0, 1] stay below 1 on average; lower is better.
+    "optimality_gap": lambda values, axis=None: np.mean(1.0 - np.minimum(values, 1.0), axis=axis),
+}
+
+
+def by_task(scores: Scores) -> dict[str, np.ndarray]:
+    """Finite values [S] of every task that has any."""
+    tasks = scores if isinstance(scores, Mapping) else {"": scores}
+    arrays = {task: np.asarray(values, np.float64).ravel() for task, values in tasks.items()}
+    finite = {task: values[np.isfinite(values)] for task, values in arrays.items()}
+    return {task: values for task, values in finite.items() if values.size}
+
+
+def _picks(counts: Sequence[int], resamples: int, seed: int = 0) -> list[np.ndarray]:
+    """For each task indices [R, S] of seeds, drawn with replacement."""
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, count, (resamples, count)) for count in counts]
+
+
+def _limits(draws: np.ndarray, confidence: float) -> tuple[np.ndarray, np.ndarray]:
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(draws, [tail, 1 - tail], axis=0)
+    return low, high
+
+
+def estimate(
+    scores: Scores, statistic: str = "iqm", *, confidence: float = CONFIDENCE, resamples: int = RESAMPLES
+) -> Estimate:
+    """A statistic of all values together, with its percentile interval by stratified resampling."""
+    tasks = list(by_task(scores).values())
+    if not tasks:
+        raise ValueError("no finite score to estimate from")
+    measure = STATISTICS[statistic]
+    together = np.concatenate(tasks)
+    value = float(measure(together))
+    if max(len(values) for values in tasks) < 2:
+        return Estimate(value, value, value, together.size)
+    picks = _picks([len(values) for values in tasks], resamples)
+    draws = np.concatenate([values[pick] for values, pick in zip(tasks, picks, strict=True)], axis=1)
+    low, high = _limits(measure(draws, axis=1), confidence)
+    return Estimate(value, float(low), float(high), together.size)
+
+
+def band(
+    curves: Any, statistic: str = "iqm", *, confidence: float = CONFIDENCE, resamples: int = RESAMPLES
+) -> Band:
+    """The statistic and its interval at each point of curves [S, P]; NaN marks what was not measured.
+
+    Whole curves are resampled, so the band does not tremble from point to point. A point that one seed alone
+    has measured gets no interval (NaN), one that none has measured no value.
+    """
+    curves = np.asarray(curves, np.float64)
+    measured = np.isfinite(curves)
+    value, low, high = (np.full(curves.shape[1], np.nan) for _ in range(3))
+    patterns, which = np.unique(measured, axis=1, return_inverse=True)
+    for k, seeds in enumerate(patterns.T):
+        points = np.flatnonzero(which.ravel() == k)
+        if seeds.any():
+            part = curves[np.ix_(np.flatnonzero(seeds), points)]
+            value[points] = STATISTICS[statistic](part, axis=0)
+            if len(part) > 1:
+                low[points], high[points] = _band_limits(part, statistic, confidence, resamples)
+    return Band(value, low, high, measured.sum(axis=0))
+
+
+def _band_limits(
+    curves: np.ndarray, statistic: str, confidence: float, resamples: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Limits [P] from complete curves [S, P], a block of points at a time."""
+    (pick,) = _picks([len(curves)], resamples)
+    size = max(1, BLOCK // pick.size)
+    limits = [
+        _limits(STATISTICS[statistic](curves[:, first : first + size][pick], axis=1), confidence)
+        for first in range(0, curves.shape[1], size)
+    ]
+    return np.concatenate([low for low, _ in limits]), np.concatenate([high for _, high in limits])
+
+
+def performance_profile(
+    scores: Scores,
+    thresholds: Sequence[float] | np.ndarray,
+    *,
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+) -> Band:
+    """Share of runs that score more than each threshold [P]; tasks count alike, whatever their seeds."""
+    tasks = list(by_task(scores).values())
+    if not tasks:
+        raise ValueError("no finite score to make a profile of")
+    thresholds = np.asarray(thresholds, np.float64)
+    above = [(values[:, None] > thresholds).astype(np.float64) for values in tasks]
+    value = np.mean([a.mean(axis=0) for a in above], axis=0)
+    count = np.full(thresholds.size, sum(len(a) for a in above))
+    if max(len(a) for a in above) < 2:
+        empty = np.full(thresholds.size, np.nan)
+        return Band(value, empty, empty, count)
+    # The mean of resampled seeds is a product with how often each was drawn.
+    draws = np.zeros((resamples, thresholds.size))
+    for a, pick in zip(above, _picks([len(a) for a in above], resamples), strict=True):
+        draws += _times_drawn(pick) @ a / (len(a) * len(above))
+    return Band(value, *_limits(draws, confidence), count)
+
+
+def _times_drawn(pick: np.ndarray) -> np.ndarray:
+    """How often each of S seeds is in each of R draws [R, S]."""
+    return (pick[:, :, None] == np.arange(pick.shape[1])).sum(axis=1).astype(np.float64)
+
+
+def probability_of_improvement(
+    ours: Scores, theirs: Scores, *, confidence: float = CONFIDENCE, resamples: int = RESAMPLES
+) -> Estimate | None:
+    """How likely a run of ours scores more than a run of theirs on the same task; ties count half.
+
+    The mean over the tasks that both have; None where they have none in common. `count` is that of the tasks.
+    """
+    first, second = by_task(ours), by_task(theirs)
+    shared = [task for task in first if task in second]
+    if not shared:
+        return None
+    wins = [_wins(first[task], second[task]) for task in shared]
+    value = float(np.mean([w.mean() for w in wins]))
+    if max(max(w.shape) for w in wins) < 2:
+        return Estimate(value, value, value, len(shared))
+    rows = _picks([len(w) for w in wins], resamples, seed=0)
+    columns = _picks([w.shape[1] for w in wins], resamples, seed=1)
+    draws = np.zeros(resamples)
+    for w, row, column in zip(wins, rows, columns, strict=True):
+        draws += ((_times_drawn(row) @ w) * _times_drawn(column)).sum(axis=1) / (w.size * len(wins))
+    low, high = _limits(draws, confidence)
+    return Estimate(value, float(low), float(high), len(shared))
+
+
+def _wins(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """[n, m]: 1 where ours is above theirs, ½ where they are equal."""
+    return (ours[:, None] > theirs) + 0.5 * (ours[:, None] == theirs)
+
+
+def aggregate(metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """For each metric with per-seed values [S]: `iqm`, `low` and `high` (95 % bootstrap), of finite seeds.
+
+    A metric that is finite in no seed is left out.
+    """
+    summary = {}
+    for name, values in metrics.items():
+        if by_task(values):
+            e = estimate(values)
+            summary[name] = {"iqm": e.value, "low": e.low, "high": e.high, "seeds": e.count}
+    return summary
