@@ -15,34 +15,11 @@ from rich.table import Table
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from homing.errors import ConfigError
+from homing.quantities import parse_count, parse_ratio
 
 Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 Json = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="json")]
-UNITS = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9}
-
 numbers = ConstructorRegistry()
-
-
-def parse_count(text: str) -> int:
-    """50M, 1e6, 200k or 12_000 as a whole number."""
-    plain = text.strip().replace("_", "").replace(",", "").lower()
-    scale = UNITS.get(plain[-1:], 1.0)
-    try:
-        value = float(plain[:-1] if scale > 1 else plain) * scale
-    except ValueError:
-        value = float("nan")
-    if not value.is_integer():  # nor are infinity and NaN
-        raise ValueError(f"{text!r} is no whole number; write 50M, 1e6, 200k or 12000")
-    return round(value)
-
-
-def parse_ratio(text: str) -> float:
-    """0.0625 or 1/16."""
-    over, slash, under = text.partition("/")
-    try:
-        return float(over) / float(under) if slash else float(text)
-    except (ValueError, ZeroDivisionError):
-        raise ValueError(f"{text!r} is no number; write 0.0625 or 1/16") from None
 
 
 @numbers.primitive_rule
