@@ -1,0 +1,1 @@
+"""Studies: agents × environments × settings × seeds, and the figure that they make."""

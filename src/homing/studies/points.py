@@ -1,0 +1,208 @@
+"""The runs of a study: each point of its grid as a whole, checked `RunConfig`."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from homing.errors import ConfigError, HomingError, unknown
+from homing.nets import NetConfig
+from homing.quantities import parse_count, parse_ratio
+from homing.settings import RunConfig, SaveConfig, run_config
+from homing.studies.spec import Changes, Labels, Study
+
+# Fields of a RunConfig that a study may set beside the settings of training and agent.
+RUN_FIELDS = ("agent", "env", "preset", "seeds", "eval_env", "episode_length", "physics", "options")
+# A study keeps results of many runs: checkpoints are for resuming only.
+SAVE: Changes = {"keep_checkpoints": 1, "final_checkpoint": False, "tensorboard": "off"}
+
+FEWEST_ITERATIONS = 16
+FEWEST_LANES = FEWEST_EPISODES = 8
+FEWEST_EVALUATIONS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One run: its place in the grid, the name of its folder, and all its settings."""
+
+    labels: Labels
+    name: str
+    config: RunConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What of a study is run, and how much of it."""
+
+    scale: float = 1.0
+    seeds: int | None = None
+    """Instead of the study's number."""
+    changes: Changes = dataclasses.field(default_factory=dict)
+    """Settings that stand above all others."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.scale <= 1:
+            raise ConfigError(f"scale {self.scale:g} must lie above 0 and be at most 1, for instance 0.02")
+        if self.seeds is not None and self.seeds < 1:
+            raise ConfigError(f"seeds is {self.seeds}; it must be at least 1")
+
+
+def points(study: Study, choice: Choice | None = None) -> list[Point]:
+    """All runs of a study, in the order of its grid; the first impossible setting is an error."""
+    choice = choice or Choice()
+    made = []
+    for labels, changes in study.points():
+        try:
+            config = _config({**changes, **choice.changes}, choice)
+        except HomingError as error:
+            where = ", ".join(f"{axis} = {label}" for axis, label in labels.items())
+            raise ConfigError(f"study {study.name} at {where}: {error}") from None
+        made.append(Point(labels, slug(labels), config))
+    if len({point.name for point in made}) < len(made):
+        raise ConfigError(f"study {study.name}: two runs would have the same folder; rename their labels")
+    return made
+
+
+def selected(made: Sequence[Point], only: Mapping[str, Sequence[str]]) -> list[Point]:
+    """The points whose labels are among the given ones; a label that no point has is an error."""
+    for axis, wanted in only.items():
+        axes = sorted({name for point in made for name in point.labels})
+        if axis not in axes:
+            raise unknown("axis", axis, axes)
+        known = dict.fromkeys(str(point.labels[axis]) for point in made if axis in point.labels)
+        for label in wanted:
+            if label not in known:
+                raise unknown(f"value of {axis}", label, known)
+    chosen = [
+        point for point in made if all(str(point.labels.get(axis)) in wanted for axis, wanted in only.items())
+    ]
+    if not chosen:
+        raise ConfigError("no run has all of these labels at once")
+    return chosen
+
+
+def parse_only(asked: Sequence[str]) -> dict[str, list[str]]:
+    """`("objective=dpo,ipo", "env=ant")` as labels by axis."""
+    only: dict[str, list[str]] = {}
+    for text in asked:
+        axis, equals, labels = text.partition("=")
+        if not equals or not labels:
+            raise ConfigError(f"--only takes AXIS=LABEL[,LABEL], for instance env=ant, not {text!r}")
+        only.setdefault(axis.strip(), []).extend(label.strip() for label in labels.split(","))
+    return only
+
+
+def slug(labels: Labels) -> str:
+    """A folder's name of labels: ant-dpo."""
+    text = "-".join(_readable(axis, label) for axis, label in labels.items())
+    return re.sub(r"[^A-Za-z0-9._+-]+", "_", text.replace("×", "x")).strip("_")
+
+
+def _readable(axis: str, label: Any) -> str:
+    plain = isinstance(label, str) and not label[:1].isdigit()
+    return label if plain else f"{axis}={label}".replace("=", "_")
+
+
+def _config(changes: Changes, choice: Choice) -> RunConfig:
+    fields = {name: value for name, value in changes.items() if name in RUN_FIELDS}
+    settings = {name: value for name, value in changes.items() if name not in RUN_FIELDS}
+    for needed in ("agent", "env"):
+        if needed not in fields:
+            raise ConfigError(f"no {needed} is named, neither in [run] nor in the grid")
+    asked = fields.pop("seeds", 1)
+    seeds = _seeds(asked if choice.seeds is None else choice.seeds)
+    agent, env, preset = fields.pop("agent"), fields.pop("env"), fields.pop("preset", "paper")
+    base = run_config(agent, env, preset_name=preset, seeds=seeds, changes=SAVE, **fields)
+    config = run_config(
+        agent,
+        env,
+        preset_name=preset,
+        seeds=seeds,
+        changes=SAVE | changed_parts(base, settings),
+        **fields,
+    )
+    return scaled(config, choice.scale)
+
+
+def _seeds(seeds: Any) -> tuple[int, ...]:
+    if isinstance(seeds, int) and not isinstance(seeds, bool):
+        return tuple(range(seeds))
+    if isinstance(seeds, list) and all(isinstance(seed, int) for seed in seeds):
+        return tuple(seeds)
+    raise ConfigError(f"seeds is a number of seeds or a list of them, not {seeds!r}")
+
+
+def changed_parts(config: RunConfig, settings: Mapping[str, Any]) -> Changes:
+    """Settings by field; `critic_net.width` changes one network, `net.width` all that the agent has."""
+    changes: Changes = {}
+    for name, value in settings.items():
+        head, _, tail = name.partition(".")
+        if not tail:
+            changes[name] = _typed(config, name, value)
+            continue
+        nets = _networks(config)
+        if head != "net" and head not in nets:
+            raise unknown("network", head, ["net", *nets])
+        known = typing.get_type_hints(NetConfig)
+        if tail not in known:
+            raise unknown("setting of a network:", tail, known)
+        for field in nets if head == "net" else (head,):
+            old = changes.get(field, getattr(config.settings, field))
+            changes[field] = dataclasses.replace(old, **{tail: _number(known[tail], value)})
+    return changes
+
+
+def _networks(config: RunConfig) -> list[str]:
+    fields = dataclasses.fields(config.settings)
+    return [field.name for field in fields if isinstance(getattr(config.settings, field.name), NetConfig)]
+
+
+def _typed(config: RunConfig, name: str, value: Any) -> Any:
+    """A value as its field wants it: `50M` as a whole number, `1/16` as a ratio, a table as a network."""
+    for part in (config.train, config.settings, SaveConfig()):
+        kind = typing.get_type_hints(type(part)).get(name)
+        if kind is NetConfig and isinstance(value, Mapping):
+            return dataclasses.replace(getattr(part, name), **value)
+        if kind is not None:
+            return _number(kind, value, name)
+    return value  # `run_config` answers a name that nothing has
+
+
+def _number(kind: Any, value: Any, name: str = "") -> Any:
+    if kind not in (int, float, bool, str):
+        return value
+    try:
+        if isinstance(value, str) and kind in (int, float):
+            return parse_count(value) if kind is int else parse_ratio(value)
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from None
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or isinstance(value, bool) is not (kind is bool):
+        raise ConfigError(f"{name or 'a setting'} is {value!r}; it must be a {kind.__name__}")
+    return value
+
+
+def scaled(config: RunConfig, scale: float) -> RunConfig:
+    """The run with its length, replay, prefill and evaluations in proportion; what is learned with stays.
+
+    A run that would have too few iterations gets fewer lanes instead, so that every path is still taken.
+    """
+    if scale == 1:
+        return config
+    train = config.train
+    unroll = train.unroll_length
+    changes: Changes = {
+        "total_steps": max(round(train.total_steps * scale), FEWEST_ITERATIONS * FEWEST_LANES * unroll),
+        "evaluations": min(train.evaluations, max(FEWEST_EVALUATIONS, round(train.evaluations * scale))),
+        "eval_envs": min(train.eval_envs, max(FEWEST_EPISODES, round(train.eval_envs * scale))),
+    }
+    for name in ("replay_rows", "prefill_rows"):
+        if getattr(train, name, 0):
+            changes[name] = max(unroll, round(getattr(train, name) * scale))
+    lanes = changes["total_steps"] // (FEWEST_ITERATIONS * unroll)
+    changes["num_envs"] = min(train.num_envs, max(FEWEST_LANES, lanes))
+    return dataclasses.replace(config, train=dataclasses.replace(train, **changes))

@@ -1,0 +1,187 @@
+"""A study file (TOML): what its runs share, the grid of what they differ in, and the figure they make."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from homing.errors import ConfigError, unknown
+
+Labels = dict[str, Any]
+Changes = dict[str, Any]
+
+KEYS = ("title", "about", "claims", "run", "grid", "where", "skip", "figure")
+# Columns of the table that no axis may be called.
+RESERVED = ("study", "run", "seed", "iteration", "step", "updates", "finite", "machine")
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """What is drawn of the table: curves over steps, bars of last values, or a heat map of two axes."""
+
+    kind: str = "curves"
+    metric: str = "eval/success_any"
+    panels: str | None = None
+    """The axis that has a panel for each value; env if not given."""
+    lines: str | None = None
+    """The axis that has a line (or bar) for each value; all others together if not given."""
+    rows: str | None = None
+    """The axis down the side of a heat map."""
+    columns: str | None = None
+    """The axis along the bottom of a heat map."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in FIGURES:
+            raise unknown("kind of figure", self.kind, FIGURES)
+        if self.kind == "heatmap" and not (self.rows and self.columns):
+            raise ConfigError("a figure of kind heatmap needs `rows` and `columns`, each an axis of the grid")
+
+
+FIGURES = ("curves", "bars", "heatmap")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """Settings for the part of a grid where labels have one of the given values."""
+
+    when: Mapping[str, tuple[Any, ...]]
+    changes: Changes
+
+    def holds(self, labels: Mapping[str, Any]) -> bool:
+        return all(labels.get(axis) in values for axis, values in self.when.items())
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """A study as written; `points` are its runs."""
+
+    name: str
+    title: str
+    about: str
+    claims: tuple[str, ...]
+    run: Changes
+    grid: Mapping[str, Mapping[Any, Changes]]
+    """Of each axis, its labels and what they change."""
+    where: tuple[Rule, ...]
+    skip: tuple[Rule, ...]
+    figure: Figure
+    text: str
+    """The file itself."""
+
+    def points(self) -> Iterator[tuple[Labels, Changes]]:
+        """Labels and settings of every run: what all share, then rules, then the grid."""
+        for labels in self._combinations():
+            facts = {**{k: v for k, v in self.run.items() if not isinstance(v, (list, dict))}, **labels}
+            changes = dict(self.run)
+            for rule in self.where:
+                if rule.holds(facts):
+                    changes |= rule.changes
+            for axis, label in labels.items():
+                changes |= self.grid[axis][label]
+            yield labels, changes
+
+    def _combinations(self) -> Iterator[Labels]:
+        for labels in itertools.product(*self.grid.values()):
+            point = dict(zip(self.grid, labels, strict=True))
+            if not any(rule.holds(point) for rule in self.skip):
+                yield point
+
+
+def shipped() -> dict[str, Any]:
+    """The studies of the package, by name."""
+    folder = resources.files("homing.studies") / "paper"
+    files = sorted(folder.iterdir(), key=lambda file: file.name)
+    return {f"paper/{file.name[:-5]}": file for file in files if file.name.endswith(".toml")}
+
+
+def load(name: str) -> Study:
+    """A study by its name (`paper/objectives`) or its file."""
+    known = shipped()
+    if name in known:
+        return parse(known[name].read_text(), name)
+    path = Path(name)
+    if path.suffix == ".toml":
+        if not path.is_file():
+            raise ConfigError(f"{name} does not exist; `homing study list` lists the studies that come along")
+        return parse(path.read_text(), path.stem)
+    raise unknown("study", name, known)
+
+
+def parse(text: str, name: str) -> Study:
+    """A study from its text; every unknown word is an error that names the right ones."""
+    try:
+        told = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"study {name}: {error}") from None
+    try:
+        return _study(told, name, text)
+    except ConfigError as error:
+        raise ConfigError(f"study {name}: {error}") from None
+
+
+def _study(told: dict[str, Any], name: str, text: str) -> Study:
+    _check_names("key of a study", told, KEYS)
+    grid = {axis: _axis(axis, values) for axis, values in told.get("grid", {}).items()}
+    if not grid:
+        raise ConfigError("it has no [grid]; a grid of one value, for instance env = ['ant'], is one run")
+    figure = told.get("figure", {})
+    _check_names("key of a figure", figure, [field.name for field in dataclasses.fields(Figure)])
+    study = Study(
+        name=name,
+        title=told.get("title", name),
+        about=told.get("about", ""),
+        claims=tuple(told.get("claims", ())),
+        run=dict(told.get("run", {})),
+        grid=grid,
+        where=tuple(_rule(rule, grid) for rule in told.get("where", ())),
+        skip=tuple(_rule(rule, grid) for rule in told.get("skip", ())),
+        figure=Figure(**figure),
+        text=text,
+    )
+    _check_figure(study)
+    return study
+
+
+def _axis(axis: str, values: Any) -> dict[Any, Changes]:
+    """A list gives the setting of that name each value; a table names variants, each with its settings."""
+    if axis in RESERVED:
+        raise ConfigError(f"an axis cannot be called {axis}: the table has a column of that name")
+    if isinstance(values, Mapping) and values:
+        if bad := [label for label, changes in values.items() if not isinstance(changes, Mapping)]:
+            raise ConfigError(f"grid.{axis}.{bad[0]} must be a table of settings, such as {{ gamma = 0.9 }}")
+        return {label: dict(changes) for label, changes in values.items()}
+    if isinstance(values, list) and values:
+        if len({repr(value) for value in values}) < len(values):
+            raise ConfigError(f"grid.{axis} names a value twice")
+        return {value: {axis: value} for value in values}
+    raise ConfigError(f"grid.{axis} must be a list of values or a table of variants")
+
+
+def _rule(rule: Mapping[str, Any], grid: Mapping[str, Any]) -> Rule:
+    if not isinstance(rule.get("when"), Mapping):
+        raise ConfigError("a [[where]] or [[skip]] needs `when`, for instance when = { env = 'humanoid' }")
+    when = {
+        axis: tuple(value) if isinstance(value, list) else (value,) for axis, value in rule["when"].items()
+    }
+    for axis, values in when.items():
+        if axis in grid and (strange := [v for v in values if v not in grid[axis]]):
+            raise unknown(f"value of {axis} in a rule:", str(strange[0]), map(str, grid[axis]))
+    return Rule(when, {name: value for name, value in rule.items() if name != "when"})
+
+
+def _check_names(kind: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise ConfigError(str(unknown(kind, name, known)))
+
+
+def _check_figure(study: Study) -> None:
+    for role in ("panels", "lines", "rows", "columns"):
+        axis = getattr(study.figure, role)
+        if axis is not None and axis not in study.grid:
+            raise ConfigError(f"figure.{role}: {unknown('axis', axis, study.grid)}")
