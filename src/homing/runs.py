@@ -148,15 +148,7 @@ class RunFolder:
 
     def rows(self) -> list[Row]:
         """All rows; half a line at the end, left by a process that died, is passed over."""
-        path = self.path / METRICS
-        if not path.exists():
-            return []
-        rows = []
-        for line in path.read_bytes().splitlines(keepends=True):
-            if not line.endswith(b"\n"):
-                break
-            rows.append(json.loads(line))
-        return rows
+        return read_rows(self.path / METRICS)
 
     def cut_back(self, iteration: int) -> list[Row]:
         """Forget the rows after an iteration, which will be written again; returns those that stay."""
@@ -164,6 +156,23 @@ class RunFolder:
         if (self.path / METRICS).exists():
             write_whole(self.path / METRICS, "".join(json.dumps(row) + "\n" for row in rows))
         return rows
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Rows of a metrics file; its last line may be half written, any other must be whole."""
+    try:
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    except OSError as error:
+        raise HomingError(f"cannot read {path}: {error.strerror}") from error
+    rows = []
+    for number, line in enumerate(lines, 1):
+        if not line.endswith(b"\n"):
+            break
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            raise HomingError(f"line {number} of {path} is no JSON") from None
+    return rows
 
 
 def _seize(lock: int, path: Path) -> None:

@@ -126,11 +126,13 @@ def _band_limits(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Limits [P] from complete curves [S, P], a block of points at a time."""
     (pick,) = _picks([len(curves)], resamples)
-    size = max(1, BLOCK // pick.size)
-    limits = [
-        _limits(STATISTICS[statistic](curves[:, first : first + size][pick], axis=1), confidence)
-        for first in range(0, curves.shape[1], size)
-    ]
+    # Few seeds can be drawn in few ways: each is measured once.
+    ways, times = np.unique(np.sort(pick, axis=1), axis=0, return_counts=True)
+    size = max(1, BLOCK // ways.size)
+    limits = []
+    for first in range(0, curves.shape[1], size):
+        measured = STATISTICS[statistic](curves[:, first : first + size][ways], axis=1)
+        limits.append(_limits(np.repeat(measured, times, axis=0), confidence))
     return np.concatenate([low for low, _ in limits]), np.concatenate([high for _, high in limits])
 
 
