@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from homing.errors import ConfigError, UnknownNameError
-from homing.nets import MLP, Net, NetConfig, Scalar
+from homing.nets import ADAM, MLP, Fit, Member, Net, NetConfig, Scalar, Stack, adam
 
 X = jnp.asarray(np.random.default_rng(0).normal(size=(6, 5)), jnp.float32)
 
@@ -111,3 +111,46 @@ def test_descend_is_one_step_of_the_optimiser():
     assert float(net(fit.params)) == pytest.approx(3 - 0.1 * 6)
     assert float(metrics["seen"]) == 3
     assert not fit.params["value"].weak_type
+
+
+def test_members_of_a_stack_compute_what_they_would_alone():
+    config, other = NetConfig(width=8, layer_norm=True), NetConfig(width=6)
+    stack = Stack({"a": Member(config, 5, 3), "b": Member(config, 2, 4), "c": Member(other, 5, 1)})
+    params = stack.init(jax.random.key(0))
+    assert {group: len(jax.tree.leaves(p)[0]) for group, p in params.items()} == {"a_b": 2, "c": 1}
+    inputs = {"c": X, "a": X + 1, "b": X[:, :2]}
+    together = dict(zip(inputs, stack(params, **inputs), strict=True))
+    for name, x in inputs.items():
+        member = stack.members[name]
+        group = next(group for group, names in stack.groups.items() if name in names)
+        place = stack.groups[group].index(name)
+        own = jax.tree.map(lambda leaf, place=place: leaf[place], params[group])
+        own["Layer_0"]["Dense_0"]["kernel"] = own["Layer_0"]["Dense_0"]["kernel"][: member.inputs]
+        own["head"] = {k: leaf[..., : member.outputs] for k, leaf in own["head"].items()}
+        expected = MLP(member.config, member.outputs).apply({"params": own}, x)
+        assert together[name].shape == (len(X), member.outputs)
+        np.testing.assert_allclose(together[name], expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(stack(params, **{name: x})[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_what_fills_up_a_stack_stays_zero_and_weights_keep_their_law():
+    config = NetConfig(width=64, depth=1)
+    stack = Stack({"wide": Member(config, 50, 40), "narrow": Member(config, 3, 2)})
+    params = stack.init(jax.random.key(0))
+    fit = Fit(params=params, opt_state=ADAM.init(params))
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(16, 50)), jnp.float32)
+
+    def loss(params):
+        wide, narrow = stack(params, wide=x, narrow=x[:, :3])
+        return jnp.mean(wide**2) + jnp.mean(narrow**2), {}
+
+    for _ in range(3):
+        fit, _ = adam(fit, loss, stack.rates(wide=1e-2, narrow=1e-3))
+    kernel = np.asarray(fit.params["wide_narrow"]["Layer_0"]["Dense_0"]["kernel"])
+    assert not kernel[1, 3:].any()
+    assert not np.asarray(fit.params["wide_narrow"]["head"]["kernel"])[1, :, 2:].any()
+    first = np.asarray(params["wide_narrow"]["Layer_0"]["Dense_0"]["kernel"])
+    assert 0.9 / np.sqrt(3) < np.abs(first[1]).max() <= 1 / np.sqrt(3)
+    assert 0.9 / np.sqrt(50) < np.abs(first[0]).max() <= 1 / np.sqrt(50)
+    assert np.abs(kernel - first)[0].max() == pytest.approx(3e-2, rel=0.2)
+    assert np.abs(kernel - first)[1].max() == pytest.approx(3e-3, rel=0.2)

@@ -175,9 +175,9 @@ def spoil(monkeypatch, *places):
     def spoiled(self):
         train = init(self)
         for place in places:
-            bad = jax.tree.map(lambda x: x.at[place].set(jnp.nan), train.learner.critic.params)  # noqa: B023
-            critic = train.learner.critic.replace(params=bad)
-            train = train.replace(learner=train.learner.replace(critic=critic))
+            params = train.learner.params
+            bad = jax.tree.map(lambda x: x.at[place, 0].set(jnp.nan), params["nets"])  # noqa: B023
+            train = train.replace(learner=train.learner.replace(params=params | {"nets": bad}))
         return train
 
     monkeypatch.setattr(Compiled, "init", spoiled)

@@ -54,10 +54,8 @@ def run(setup, seeds, spoil=None):
     plan, _, made = setup
     train = made.init(seed_keys(seeds))
     if spoil is not None:
-        params = jax.tree.map(lambda x: x.at[spoil].set(jnp.nan), train.learner.critic.params)
-        train = train.replace(
-            learner=train.learner.replace(critic=train.learner.critic.replace(params=params))
-        )
+        params = jax.tree.map(lambda x: x.at[spoil].set(jnp.nan), train.learner.params)
+        train = train.replace(learner=train.learner.replace(params=params))
     told = []
     for epoch in range(plan.epochs):
         start, stop = plan.epoch_bounds(epoch)
@@ -90,7 +88,7 @@ def test_one_of_three_seeds_equals_the_same_seed_alone(setup, three):
 
 def test_seeds_differ(three):
     train, told = three
-    kernels = np.asarray(train.learner.actor.params["MLP_0"]["head"]["kernel"])
+    kernels = np.asarray(jax.tree.leaves(train.learner.params["nets"])[-1])
     assert not np.allclose(kernels[0], kernels[1])
     assert not np.allclose(*np.asarray(train.ring.state)[:2])
     assert len(set(told[-1]["critic_loss"].tolist())) == 3

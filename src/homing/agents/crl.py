@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import optax
-from flax import struct
+from jax import lax
 
 from homing.agents.base import SpaceSpec
-from homing.agents.parts import Actor, squashed_sample
+from homing.agents.parts import mean_and_log_std, squashed_sample
 from homing.errors import ConfigError, unknown
-from homing.nets import MLP, Fit, Net, NetConfig, Scalar
+from homing.nets import ADAM, Fit, Member, NetConfig, Stack, adam
 from homing.objectives import contrastive
 from homing.objectives.energies import ENERGIES
 from homing.types import Array, Batch, Key, Metrics, Obs
@@ -60,32 +57,12 @@ class CRLConfig:
             raise ConfigError(f"random_goals {self.random_goals} is a share: choose it from 0 to 1")
 
 
-class CRLLearner(struct.PyTreeNode):
-    """All that contrastive RL learns."""
-
-    critic: Fit
-    actor: Fit
-    alpha: Fit  # log of the entropy's weight
-
-
-class Encoders(nn.Module):
-    """φ(s, a) and ψ(g)."""
-
-    config: NetConfig
-    outputs: int
-
-    def setup(self) -> None:
-        self.phi = MLP(self.config, self.outputs)
-        self.psi = MLP(self.config, self.outputs)
-
-    def __call__(self, state: Array, action: Array, goal: Array) -> tuple[Array, Array]:
-        return self.phi(jnp.concatenate([state, action], axis=-1)), self.psi(goal)
-
-
 class CRL:
-    """Critic, policy and entropy weight take their steps from the same batch and the same old parameters.
+    """φ, ψ, the policy and the entropy's weight take one step together, from the old parameters.
 
-    The paper steps the critic before the policy; with the old critic neither step waits for the other.
+    The paper steps the critic before the policy. With the old critic neither waits for the other: their
+    layers run side by side (`homing.nets.Stack`), and one gradient of the sum of all losses is the gradient
+    of each, since no loss reaches the parameters of another.
     """
 
     goal_sampler = "future"
@@ -97,76 +74,95 @@ class CRL:
         self.energy = ENERGIES[config.energy]
         self.objective = contrastive.OBJECTIVES[config.objective]
         self.target_entropy = config.entropy_target * spec.action_dim
-        self.critic = Net(
-            Encoders(config.critic_net, config.representation_dim), optax.adam(config.critic_lr)
-        )
-        self.actor = Net(Actor(config.actor_net, spec.action_dim), optax.adam(config.actor_lr))
-        self.alpha = Net(Scalar(), optax.adam(config.alpha_lr))
-
-    def init(self, key: Key) -> CRLLearner:
-        k_critic, k_actor, k_alpha = jax.random.split(key, 3)
-        state = jnp.zeros((1, self.spec.state_dim), jnp.float32)
-        action = jnp.zeros((1, self.spec.action_dim), jnp.float32)
-        goal = jnp.zeros((1, self.spec.goal_dim), jnp.float32)
-        return CRLLearner(
-            critic=self.critic.init(k_critic, state, action, goal),
-            actor=self.actor.init(k_actor, Obs(state=state, goal=goal)),
-            alpha=self.alpha.init(k_alpha),
+        dim = config.representation_dim
+        self.nets = Stack(
+            {
+                "phi": Member(config.critic_net, spec.state_dim + spec.action_dim, dim),
+                "psi": Member(config.critic_net, spec.goal_dim, dim),
+                "actor": Member(config.actor_net, spec.state_dim + spec.goal_dim, 2 * spec.action_dim),
+            }
         )
 
-    def act(self, learner: CRLLearner, obs: Obs, key: Key, *, explore: bool) -> Array:
-        mean, log_std = self.actor(learner.actor.params, obs)
+    def init(self, key: Key) -> Fit:
+        params = {"nets": self.nets.init(key), "log_alpha": jnp.zeros((), jnp.float32)}
+        return Fit(params=params, opt_state=ADAM.init(params))
+
+    def act(self, learner: Fit, obs: Obs, key: Key, *, explore: bool) -> Array:
+        mean, log_std = self.policy(learner.params, obs)
         return squashed_sample(mean, log_std, key)[0] if explore else jnp.tanh(mean)
 
-    def value(self, learner: CRLLearner, obs: Obs, action: Array) -> Array:
+    def value(self, learner: Fit, obs: Obs, action: Array) -> Array:
         """f(s, a, g) [...]: larger where the action leads to the goal sooner."""
-        return self.energy.rows(*self.critic(learner.critic.params, obs.state, action, obs.goal))
+        return self.energy.rows(*self.encode(learner.params, obs, action))
 
-    def update(
-        self, learner: CRLLearner, batch: Batch, key: Key, updates: Array
-    ) -> tuple[CRLLearner, Metrics]:
+    def encode(self, params: Any, obs: Obs, action: Array) -> tuple[Array, Array]:
+        """φ(s, a) and ψ(g)."""
+        (phi,) = self.nets(params["nets"], phi=_join(obs.state, action))
+        (psi,) = self.nets(params["nets"], psi=obs.goal)
+        return phi, psi
+
+    def policy(self, params: Any, obs: Obs) -> tuple[Array, Array]:
+        """Mean and log-deviation of the Gaussian under the tanh."""
+        return mean_and_log_std(*self.nets(params["nets"], actor=_join(obs.state, obs.goal)))
+
+    def update(self, learner: Fit, batch: Batch, key: Key, updates: Array) -> tuple[Fit, Metrics]:
         del updates
-        critic, critic_metrics = self.critic.descend(learner.critic, self._critic_loss(batch))
-        actor, actor_metrics = self.actor.descend(learner.actor, self._actor_loss(learner, batch, key))
-        alpha, alpha_metrics = self.alpha.descend(learner.alpha, self._alpha_loss(actor_metrics["entropy"]))
-        metrics = critic_metrics | actor_metrics | alpha_metrics
-        return CRLLearner(critic=critic, actor=actor, alpha=alpha), metrics
+        config = self.config
+        rates = {
+            "nets": self.nets.rates(phi=config.critic_lr, psi=config.critic_lr, actor=config.actor_lr),
+            "log_alpha": jnp.asarray(config.alpha_lr, jnp.float32),
+        }
+        return adam(learner, lambda params: self._loss(params, batch, key), rates)
 
-    def _critic_loss(self, batch: Batch) -> Callable[[Any], tuple[Array, Metrics]]:
-        def loss(params: Any) -> tuple[Array, Metrics]:
-            logits = self.energy.pairs(*self.critic(params, batch.obs.state, batch.action, batch.obs.goal))
-            penalty = contrastive.logsumexp_penalty(logits)
-            value = self.objective(logits) + self.config.logsumexp_weight * penalty
-            return value, {"critic_loss": value} | contrastive.describe(logits)
+    def _loss(self, params: Any, batch: Batch, key: Key) -> tuple[Array, Metrics]:
+        k_action, k_goal = jax.random.split(key)
+        obs, swap = batch.obs, self._swaps(k_goal, len(batch.action))
+        phi, psi, head = self.nets(
+            params["nets"],
+            phi=_join(obs.state, batch.action),
+            psi=obs.goal,
+            actor=_join(obs.state, _mixed(obs.goal, swap)),
+        )
+        action, log_prob = squashed_sample(*mean_and_log_std(head), k_action)
+        losses, metrics = zip(
+            self._critic_loss(phi, psi),
+            self._actor_loss(params, obs.state, action, log_prob, _mixed(psi, swap)),
+            self._alpha_loss(params, log_prob),
+            strict=True,
+        )
+        return sum(losses), metrics[0] | metrics[1] | metrics[2]
 
-        return loss
+    def _critic_loss(self, phi: Array, psi: Array) -> tuple[Array, Metrics]:
+        logits = self.energy.pairs(phi, psi)
+        penalty = contrastive.logsumexp_penalty(logits)
+        loss = self.objective(logits) + self.config.logsumexp_weight * penalty
+        return loss, {"critic_loss": loss} | contrastive.describe(logits)
 
     def _actor_loss(
-        self, learner: CRLLearner, batch: Batch, key: Key
-    ) -> Callable[[Any], tuple[Array, Metrics]]:
-        k_action, k_goal = jax.random.split(key)
-        obs = batch.obs.replace(goal=self._mixed_goals(batch.obs.goal, k_goal))
-        alpha = jnp.exp(self.alpha(learner.alpha.params))
+        self, params: Any, state: Array, action: Array, log_prob: Array, psi: Array
+    ) -> tuple[Array, Metrics]:
+        """mean(α log π − f(s, a, g)), a ~ π: climbs the critic, which stands still meanwhile."""
+        params, psi = lax.stop_gradient((params, psi))
+        (phi,) = self.nets(params["nets"], phi=_join(state, action))
+        loss = jnp.mean(jnp.exp(params["log_alpha"]) * log_prob - self.energy.rows(phi, psi))
+        return loss, {"actor_loss": loss, "entropy": -jnp.mean(log_prob)}
 
-        def loss(params: Any) -> tuple[Array, Metrics]:
-            mean, log_std = self.actor(params, obs)
-            action, log_prob = squashed_sample(mean, log_std, k_action)
-            value = jnp.mean(alpha * log_prob - self.value(learner, obs, action))
-            return value, {"actor_loss": value, "entropy": -jnp.mean(log_prob)}
+    def _alpha_loss(self, params: Any, log_prob: Array) -> tuple[Array, Metrics]:
+        """Moves α until the policy has the wanted entropy."""
+        alpha = jnp.exp(params["log_alpha"])
+        loss = alpha * lax.stop_gradient(-jnp.mean(log_prob) - self.target_entropy)
+        return loss, {"alpha_loss": loss, "alpha": alpha}
 
-        return loss
+    def _swaps(self, key: Key, rows: int) -> Array | None:
+        """[B] bool: the policy's goal comes from the row before, with probability `random_goals`."""
+        share = self.config.random_goals
+        return jax.random.bernoulli(key, share, (rows,)) if share else None
 
-    def _mixed_goals(self, goal: Array, key: Key) -> Array:
-        """Goals [B, goal_dim], a share of `random_goals` of them taken from the row before."""
-        if self.config.random_goals == 0:
-            return goal
-        swap = jax.random.bernoulli(key, self.config.random_goals, goal.shape[:1])
-        return jnp.where(swap[:, None], jnp.roll(goal, 1, axis=0), goal)
 
-    def _alpha_loss(self, entropy: Array) -> Callable[[Any], tuple[Array, Metrics]]:
-        def loss(params: Any) -> tuple[Array, Metrics]:
-            alpha = jnp.exp(self.alpha(params))
-            value = alpha * (entropy - self.target_entropy)
-            return value, {"alpha_loss": value, "alpha": alpha}
+def _join(*parts: Array) -> Array:
+    return jnp.concatenate(parts, axis=-1)
 
-        return loss
+
+def _mixed(rows: Array, swap: Array | None) -> Array:
+    """Rows [B, ...], those to `swap` replaced by the row before."""
+    return rows if swap is None else jnp.where(swap[:, None], jnp.roll(rows, 1, axis=0), rows)

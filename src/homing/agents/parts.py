@@ -21,8 +21,13 @@ class Actor(nn.Module):
     @nn.compact
     def __call__(self, obs: Obs) -> tuple[Array, Array]:
         out = MLP(self.config, 2 * self.action_dim)(jnp.concatenate([obs.state, obs.goal], axis=-1))
-        mean, x = jnp.split(out, 2, axis=-1)
-        return mean, LOG_STD_MIN + (LOG_STD_MAX - LOG_STD_MIN) / 2 * (jnp.tanh(x) + 1)
+        return mean_and_log_std(out)
+
+
+def mean_and_log_std(head: Array) -> tuple[Array, Array]:
+    """The two halves of a policy's head; log-deviations are squashed into their range."""
+    mean, x = jnp.split(head, 2, axis=-1)
+    return mean, LOG_STD_MIN + (LOG_STD_MAX - LOG_STD_MIN) / 2 * (jnp.tanh(x) + 1)
 
 
 def squashed_sample(mean: Array, log_std: Array, key: Key) -> tuple[Array, Array]:
