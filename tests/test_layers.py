@@ -22,6 +22,8 @@ ALLOWED = {
     "replay": BASE,
     "relabel": BASE | {"replay"},
     "agents": BASE | {"nets", "objectives"},
+    "policies": BASE | {"agents", "checkpoints", "report", "runs", "settings", "training"},
+    "policy": BASE | {"policies", "settings"},
 }
 
 

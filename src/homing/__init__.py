@@ -1,6 +1,6 @@
 """Homing: goal-conditioned reinforcement learning in JAX."""
 
-from homing.api import Policy, Trained, evaluate, load, resume, train
+from homing.api import Policy, Trained, evaluate, export, load, resume, train
 from homing.envs import env_ids, make, register
 from homing.version import __version__
 
@@ -10,6 +10,7 @@ __all__ = [
     "__version__",
     "env_ids",
     "evaluate",
+    "export",
     "load",
     "make",
     "register",

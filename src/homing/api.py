@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
-from homing.errors import ConfigError, HomingError
-from homing.types import Array, Obs
+from homing.policy import Policy
 
 if TYPE_CHECKING:  # heavy to import, and `import homing` is for environments too
     from homing.progress import Progress
@@ -147,58 +144,34 @@ def resume(run: str | Path, *, cpu: bool = False, quiet: bool = False) -> Traine
     return Trained(outcome.path, outcome.status, outcome.signum)
 
 
-class Policy:
-    """A trained policy: `policy(state, goal)` is the action that it thinks best, in [−1, 1].
+def load(source: str | Path, *, seed: int | None = None, which: Which = "last") -> Policy:
+    """The policy of one seed (the first, if not said) of a run's folder, a policy file or a shipped policy.
 
-    States [..., state_dim] and goals [..., goal_dim] are NumPy or JAX arrays.
+    which: the last or the best of a run; a file has but one
     """
+    from homing.policies import find_policies
 
-    def __init__(self, agent: Any, learner: Any, config: RunConfig, seed: int, iteration: int):
-        self.config, self.seed, self.iteration = config, seed, iteration
-        self.spec = agent.spec
-        self._agent, self._learner = agent, learner
-        self._act = jax.jit(self._greedy)
-
-    def _greedy(self, learner: Any, obs: Obs) -> Array:
-        return self._agent.act(learner, obs, jax.random.key(0), explore=False)
-
-    def __call__(self, state: Any, goal: Any) -> Array:
-        obs = Obs(state=jnp.asarray(state, jnp.float32), goal=jnp.asarray(goal, jnp.float32))
-        for name, size in (("state", self.spec.state_dim), ("goal", self.spec.goal_dim)):
-            shape = getattr(obs, name).shape
-            if not shape or shape[-1] != size:
-                raise ConfigError(f"a {name} of {self.config.env} has {size} entries; this one is {shape}")
-        return self._act(self._learner, obs)
+    return Policy(find_policies(source, which), seed)
 
 
-def load(run: str | Path, *, seed: int | None = None, which: Which = "last") -> Policy:
-    """The policy of one seed (the first, if not said) of a run: its last or its best."""
-    agent, learner, config, iteration = _learners(run, which)
-    seed = config.seeds[0] if seed is None else seed
-    if seed not in config.seeds:
-        known = ", ".join(map(str, config.seeds))
-        raise ConfigError(f"{run} has no seed {seed}; it has {known}")
-    place = config.seeds.index(seed)
-    return Policy(agent, jax.tree.map(lambda x: x[place], learner), config, seed, iteration)
+def export(
+    run: str | Path,
+    out: str | Path,
+    *,
+    seed: int | Literal["best", "all"] = "best",
+    which: Which = "last",
+    episodes: int | None = None,
+    half: bool = False,
+) -> Path:
+    """Write policies of a run, with a model card, to one small file that `load` reads.
 
+    seed:     one of the run's seeds, the most successful or all
+    episodes: evaluate them on as many fresh starts and goals, instead of quoting the run's evaluation
+    half:     store numbers in 16 bits
+    """
+    from homing.policies.export import export
 
-def _learners(run: str | Path, which: Which) -> tuple[Any, Any, RunConfig, int]:
-    """The agent and what all its seeds have learned [S, ...]; no replay is read."""
-    from homing.agents import make_agent
-    from homing.checkpoints import load_policy
-    from homing.runs import RunFolder
-    from homing.settings import environment
-
-    if which not in ("last", "best"):
-        raise ConfigError(f"which is last or best, not {which!r}")
-    folder = RunFolder.existing(run)
-    config = folder.config()
-    agent = make_agent(config.settings, environment(config, config.env, 1).spec)
-    shapes = jax.eval_shape(agent.init, jax.random.key(0))
-    learner, iteration = load_policy(folder.path / "policies" / f"{which}.npz", shapes)
-    if len(jax.tree.leaves(learner)[0]) != len(config.seeds):
-        raise HomingError(f"the policies in {folder.path} are not of the seeds in its config.json")
-    return agent, learner, config, iteration
+    return export(run, out, seed=seed, which=which, episodes=episodes, half=half)
 
 
 def evaluate(
@@ -209,39 +182,14 @@ def evaluate(
     which: Which = "last",
     seed: int = 0,
 ) -> dict[str, Any]:
-    """How well a run's policies reach goals: `seeds` has a row for each, `summary` IQM and 95 % interval.
+    """How well policies reach goals: `seeds` has a row for each, `summary` IQM and 95 % interval.
 
-    env:      another environment than the run was evaluated in, with states and goals of the same size
+    run:      a run's folder, a policy file or the name of a shipped policy
+    env:      another environment than they were evaluated in, with states and goals of the same size
     episodes: of each seed, all at once
     seed:     of starts and goals
     """
-    from homing.report.stats import aggregate
-    from homing.settings import check_alike, environment
-    from homing.training.seeds import evaluate_learners
+    from homing.policies import find_policies
+    from homing.policies.export import evaluated
 
-    agent, learner, config, iteration = _learners(run, which)
-    id = env or config.eval_env or config.env
-    made = environment(config, id, config.train.eval_envs if episodes is None else episodes)
-    check_alike(agent, made)
-    metrics = jax.device_get(evaluate_learners(made, agent, learner, jax.random.key(seed)))
-    finite = _finite(learner)
-    rows = [
-        {"seed": s} | ({name: float(v[i]) for name, v in sorted(metrics.items())} if finite[i] else {})
-        for i, s in enumerate(config.seeds)
-    ]
-    return {
-        "run": str(run),
-        "env": id,
-        "episodes": made.num_envs,
-        "which": which,
-        "iteration": iteration,
-        "diverged": [s for s, ok in zip(config.seeds, finite, strict=True) if not ok],
-        "seeds": rows,
-        "summary": aggregate({name: v[finite] for name, v in metrics.items()}),
-    }
-
-
-def _finite(learner: Any) -> np.ndarray:
-    """[S] bool: seeds without a NaN or an infinity in what they learned."""
-    leaves = [np.asarray(x) for x in jax.tree.leaves(learner)]
-    return np.all([np.isfinite(x.reshape(len(x), -1)).all(axis=-1) for x in leaves], axis=0)
+    return evaluated(find_policies(run, which), env, episodes, seed) | {"which": which}

@@ -204,10 +204,10 @@ def evaluate(
     cpu: Flag = False,
     json_: Json = False,
 ) -> None:
-    """Evaluate the policies of a run on fresh starts and goals.
+    """Evaluate trained policies on fresh starts and goals.
 
     Args:
-        run: folder of the run
+        run: folder of a run, a policy file, or the name of a shipped policy
         env: another environment than the run's own
         episodes: of each seed; as many as in the run's evaluations if not given
         which: the last policies or the best
@@ -216,9 +216,9 @@ def evaluate(
         json_: print JSON, with every seed, instead of a table
     """
     from homing import api
-    from homing.runs import RunFolder
+    from homing.policies.store import locate
 
-    RunFolder.existing(run)
+    locate(run)
     api.choose_device(cpu)
     told = api.evaluate(run, env=env, episodes=episodes, which=which, seed=seed)
     if json_:

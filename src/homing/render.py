@@ -181,11 +181,10 @@ def film_run(
     picture: write to this file, beside the film, the moment when the first goal is reached
     """
     from homing.api import load
-    from homing.settings import environment
 
     out = check_output(out)
     trained = load(run, seed=of_seed, which=which)
-    env = environment(trained.config, trained.config.env, 1)
+    env = trained.make_env()
     length = min(env.episode_length, RUN_STEPS) if steps is None else steps
     film = record(env, lambda obs, key: trained(obs.state, obs.goal), length, seed)
     frames = draw(env, film, width, height, every=length if out.suffix == ".png" else 1)

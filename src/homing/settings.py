@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from homing.agents import AGENTS, OffPolicyAgent, make_agent
 from homing.config import Plan, TrainConfig
@@ -113,7 +113,20 @@ def build(config: RunConfig) -> Parts:
     return Parts(env, eval_env, agent, make_plan(config.train, env, agent, seeds=len(config.seeds)))
 
 
-def environment(config: RunConfig, id: str, num_envs: int) -> Any:
+class InEnvironment(Protocol):
+    """The settings by which an environment is made; a RunConfig has them."""
+
+    @property
+    def env(self) -> str: ...
+    @property
+    def episode_length(self) -> int: ...
+    @property
+    def physics(self) -> str | None: ...
+    @property
+    def options(self) -> Mapping[str, Any]: ...
+
+
+def environment(config: InEnvironment, id: str, num_envs: int) -> Any:
     """An environment of the run; its options hold for the one that is trained in."""
     return make(
         id,
@@ -145,18 +158,19 @@ def from_json(content: Mapping[str, Any]) -> RunConfig:
     agent = content["agent"]
     if agent not in AGENTS:
         raise unknown("agent", agent, AGENTS)
-    settings = _decode(AGENTS[agent][0], content["settings"])
-    return _decode(RunConfig, {**content, "settings": settings})
+    settings = decode(AGENTS[agent][0], content["settings"])
+    return decode(RunConfig, {**content, "settings": settings})
 
 
-def _decode(kind: type, content: Mapping[str, Any]) -> Any:
+def decode(kind: type, content: Mapping[str, Any]) -> Any:
+    """A dataclass from the plain values of its fields, nested ones too."""
     hints = typing.get_type_hints(kind)
     values = {}
     for name, value in content.items():
         if name not in hints:
             raise unknown(f"setting of {kind.__name__} in a run's config:", name, hints)
         if dataclasses.is_dataclass(hints[name]) and isinstance(value, Mapping):
-            value = _decode(hints[name], value)  # type: ignore[arg-type]
+            value = decode(hints[name], value)  # type: ignore[arg-type]
         elif typing.get_origin(hints[name]) is tuple:
             value = tuple(value)
         values[name] = value

@@ -1,0 +1,87 @@
+"""From a run to a file that others can load, and what policies achieve on the way."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from homing.errors import ConfigError
+from homing.policies.card import SCORE, best_seed, exported, measured_again
+from homing.policies.store import Policies, Which, check_file, find_policies, write_policies
+from homing.report.stats import aggregate
+from homing.settings import check_alike
+from homing.training.seeds import evaluate_learners
+
+# Starts and goals of an export's evaluation are those of no run: runs fold theirs from small seeds.
+FRESH = 20_261_115
+
+
+def export(
+    run: str | Path,
+    out: str | Path,
+    *,
+    seed: int | str = "best",
+    which: Which = "last",
+    episodes: int | None = None,
+    half: bool = False,
+) -> Path:
+    """`homing.export`."""
+    check_file(out)
+    policies = find_policies(run, which)
+    seeds, how = chosen_seeds(policies, seed)
+    chosen = policies.only(seeds)
+    card = exported(chosen.card, seeds, how)
+    if episodes is not None:
+        card = measured_again(card, evaluated(chosen, None, episodes, FRESH), FRESH)
+    return write_policies(out, dataclasses.replace(chosen, card=card), half)
+
+
+def chosen_seeds(policies: Policies, seed: int | str) -> tuple[tuple[int, ...], str]:
+    """The seeds that `seed` names, and in words how."""
+    if seed == "all":
+        return policies.seeds, "all"
+    if seed == "best":
+        best = best_seed(policies.card)
+        if best is None:
+            raise ConfigError(f"{policies.source} was never evaluated, so no seed is best; name one")
+        return (best,), f"the best by {SCORE}"
+    try:
+        one = int(seed)
+    except ValueError:
+        raise ConfigError(f"seed is best, all or a number, not {seed!r}") from None
+    policies.place(one)
+    return (one,), "as asked for"
+
+
+def evaluated(policies: Policies, env: str | None, episodes: int | None, seed: int) -> dict[str, Any]:
+    """What `homing.evaluate` returns."""
+    choice = policies.choice
+    id = env or choice.eval_env or choice.env
+    made = choice.make(choice.eval_envs if episodes is None else episodes, id)
+    check_alike(policies, made)
+    learner = policies.learner
+    metrics = jax.device_get(evaluate_learners(made, policies.agent, learner, jax.random.key(seed)))
+    finite = _finite(learner)
+    rows = [
+        {"seed": s} | ({name: float(v[i]) for name, v in sorted(metrics.items())} if finite[i] else {})
+        for i, s in enumerate(policies.seeds)
+    ]
+    return {
+        "run": policies.source,
+        "env": id,
+        "episodes": made.num_envs,
+        "iteration": policies.iteration,
+        "diverged": [s for s, ok in zip(policies.seeds, finite, strict=True) if not ok],
+        "seeds": rows,
+        "summary": aggregate({name: v[finite] for name, v in metrics.items()}),
+    }
+
+
+def _finite(learner: Any) -> np.ndarray:
+    """[S] bool: seeds without a NaN or an infinity in what they learned."""
+    leaves = [np.asarray(x) for x in jax.tree.leaves(learner)]
+    return np.all([np.isfinite(x.reshape(len(x), -1)).all(axis=-1) for x in leaves], axis=0)
