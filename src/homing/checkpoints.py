@@ -85,12 +85,15 @@ class Checkpoints:
             with contextlib.suppress(Exception):  # `wait` is where a failure is told
                 manager.close()
 
-    def restore(self, shapes: Any, say: Callable[[str], None]) -> Saved | None:
-        """The newest checkpoint that is sound; each damaged one is named. None if there never was one."""
+    def restore(self, shapes: Any, say: Callable[[str], None], shardings: Any = None) -> Saved | None:
+        """The newest checkpoint that is sound; each damaged one is named. None if there never was one.
+
+        `shardings` say for each array over which devices it is spread; all are on one if not given.
+        """
         found = self.iterations()
         for iteration in reversed(found):
             try:
-                return self._read(iteration, shapes)
+                return self._read(iteration, shapes, shardings)
             except Exception as error:  # orbax and its storage raise all kinds of errors on damaged files
                 where = self.path / str(iteration)
                 say(f"the checkpoint {where} is damaged and is not used ({_first_line(error)})")
@@ -107,11 +110,15 @@ class Checkpoints:
                 shutil.rmtree(self.path / str(newer), ignore_errors=True)
         self.close()
 
-    def _read(self, iteration: int, shapes: Any) -> Saved:
+    def _read(self, iteration: int, shapes: Any, shardings: Any) -> Saved:
         import orbax.checkpoint as ocp
 
-        device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-        target = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), shapes)
+        if shardings is None:
+            device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+            shardings = jax.tree.map(lambda _: device, shapes)
+        target = jax.tree.map(
+            lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where), shapes, shardings
+        )
         args = ocp.args.Composite(state=ocp.args.StandardRestore(target), notes=ocp.args.JsonRestore())
         read = self.manager.restore(iteration, args=args)
         told = read.notes["fingerprints"]

@@ -53,11 +53,9 @@ class Compiled:
         self.shapes = jax.eval_shape(made.init, keys)
         count = jax.ShapeDtypeStruct((), jnp.int32)
         self._keys = keys
-        self._init = self._submit("init", made.init.lower(keys).compile) if fresh else None
-        self._epoch = self._submit("epoch", made.epoch.jitted.lower(self.shapes, count, count).compile)
-        self._evaluate = self._submit(
-            "evaluate", lambda: made.evaluate.jitted.lower(self.shapes, count).compile()
-        )
+        self._init = self._submit("init", made.init.lower(keys)) if fresh else None
+        self._epoch = self._submit("epoch", made.epoch.lower(self.shapes, count, count))
+        self._evaluate = self._submit("evaluate", lambda: made.evaluate.lower(self.shapes, count)())
         self._pool.shutdown(wait=False)
 
     def _submit(self, name: str, make: Callable[[], Any]) -> Future[Callable[..., Any]]:

@@ -16,12 +16,13 @@ from typing import Any
 from homing.errors import ConfigError, HomingError
 from homing.settings import RunConfig, from_json, to_json
 
-CONFIG, METRICS, SESSIONS, SUMMARY, LOCK = (
+CONFIG, METRICS, SESSIONS, SUMMARY, LOCK, TOGETHER = (
     "config.json",
     "metrics.jsonl",
     "sessions.json",
     "summary.json",
     "lock",
+    "together.json",
 )
 
 Row = dict[str, Any]
@@ -83,6 +84,14 @@ class RunFolder:
             raise ConfigError(f"{self.path} is a file; --out names a folder")
         if self.path.is_dir() and any(entry.name != LOCK for entry in self.path.iterdir()):
             raise ConfigError(f"{self.path} is not empty; choose a new folder with --out")
+
+    def check_alone(self) -> None:
+        """Refuse a run whose checkpoints are those of a population: it goes on with the others."""
+        if (self.path / TOGETHER).exists():
+            raise ConfigError(
+                f"{self.path} is trained together with other runs of a study; "
+                f"go on with: {self._read(TOGETHER)['go_on']}"
+            )
 
     @contextlib.contextmanager
     def held(self) -> Iterator[RunFolder]:

@@ -1,16 +1,20 @@
-"""Many seeds in one program: the only place that vmaps over them."""
+"""Many seeds in one program: the only place that vmaps over them.
+
+The settings of a population, where there is one, lie along the same axis.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from homing.evaluation import evaluate
-from homing.training.offpolicy import OffPolicy, TrainState
-from homing.types import Key, Metrics
+from homing.training.offpolicy import TrainState
+from homing.types import Array, Key, Metrics
 
 
 def seed_keys(seeds: Sequence[int]) -> Key:
@@ -18,9 +22,9 @@ def seed_keys(seeds: Sequence[int]) -> Key:
     return jnp.stack([jax.random.key(seed) for seed in seeds])
 
 
-def over_seeds(fn: Callable[..., Any], in_axes: Any, out_axes: Any = 0) -> Callable[..., Any]:
+def over_seeds(fn: Callable[..., Any], in_axes: Any, out_axes: Any = 0, mesh_axis: Any = None) -> Any:
     """`fn` for all seeds at once. Arguments with axis None (counters) are shared and stay unbatched."""
-    return jax.vmap(fn, in_axes=in_axes, out_axes=out_axes)
+    return jax.vmap(fn, in_axes=in_axes, out_axes=out_axes, spmd_axis_name=mesh_axis)
 
 
 def train_axes(env: Any) -> TrainState:
@@ -29,36 +33,88 @@ def train_axes(env: Any) -> TrainState:
     return TrainState(env=env.seed_axes(), **fields)
 
 
+class Variants(NamedTuple):
+    """A population: settings whose values differ from member to member."""
+
+    values: Mapping[str, Any]
+    """By the name of the setting, [S] float32."""
+    loop_of: Callable[[Mapping[str, Array]], Any]
+    """The training loop of one member, given its values []."""
+
+
+def with_values(config: Any, values: Mapping[str, Any]) -> Any:
+    """A config with other values, which may be traced: its own checks ran before, on plain numbers."""
+    clone = copy.copy(config)
+    for name, value in values.items():
+        object.__setattr__(clone, name, value)
+    return clone
+
+
 class Programs(NamedTuple):
     """The compiled programs of a run, for all seeds; counts are Python ints."""
 
-    init: Callable[..., TrainState]
+    init: Program
     """(keys [S]) -> TrainState"""
-    epoch: Callable[..., Any]
+    epoch: Program
     """(train, start, stop) -> (TrainState, metrics [S]); the argument is donated"""
-    evaluate: Callable[..., Any]
+    evaluate: Program
     """(train, iteration) -> metrics [S]"""
 
 
-def programs(loop: OffPolicy, eval_env: Any) -> Programs:
-    """Each traced and compiled once, at its first call."""
+class Program:
+    """A jitted function of (state, values, *counts), called as one of (state, *counts)."""
+
+    def __init__(self, fn: Callable[..., Any], values: Mapping[str, Any], **options: Any):
+        self.jitted, self.values = jax.jit(fn, **options), dict(values)
+
+    def __call__(self, state: Any, *counts: Any) -> Any:
+        # A Python int would enter as a weak type, and mixing both kinds of caller would compile twice.
+        return self.jitted(state, self.values, *(jnp.asarray(count, jnp.int32) for count in counts))
+
+    def lower(self, state: Any, *counts: Any) -> Callable[[], Callable[..., Any]]:
+        """Traced; call the result to compile it, which gives a function of (state, *counts)."""
+        lowered = self.jitted.lower(state, self.values, *counts)
+
+        def compile() -> Callable[..., Any]:
+            compiled = lowered.compile()
+            return lambda state, *counts: compiled(state, self.values, *counts)
+
+        return compile
+
+
+def programs(loop: Any, eval_env: Any, variants: Variants | None = None, placement: Any = None) -> Programs:
+    """Each traced and compiled once, at its first call.
+
+    `placement` spreads members and environments over devices (see `homing.training.devices`).
+    """
     axes = train_axes(loop.env)
-    epoch = over_seeds(loop.epoch, (axes, None, None), (axes, 0))
-    score = over_seeds(lambda train, iteration: loop.evaluate(train, iteration, eval_env), (axes, None))
+    values, loop_of = variants or ({}, lambda _: loop)
+    values = {name: jnp.asarray(value, jnp.float32) for name, value in values.items()}
+    mesh_axis = None
+    if placement is not None:
+        loop_of, eval_env = placement.of_loop(loop_of), placement.of_env(eval_env)
+        values, mesh_axis = placement.put(values), placement.seed_axis
+
+    def init(key: Key, values: Any) -> TrainState:
+        return loop_of(values).init(key)
+
+    def epoch(train: TrainState, values: Any, start: Array, stop: Array) -> Any:
+        return loop_of(values).epoch(train, start, stop)
+
+    def score(train: TrainState, values: Any, iteration: Array) -> Metrics:
+        return loop_of(values).evaluate(train, iteration, eval_env)
+
+    def made(fn: Any, in_axes: Any, out_axes: Any, **options: Any) -> Program:
+        together = over_seeds(fn, in_axes, out_axes, mesh_axis)
+        if placement is not None:
+            options |= placement.options(out_axes, together, in_axes)
+        return Program(together, values, **options)
+
     return Programs(
-        init=jax.jit(over_seeds(loop.init, (0,), axes)),
-        epoch=_counted(jax.jit(epoch, donate_argnums=0)),
-        evaluate=_counted(jax.jit(score)),
+        init=made(init, (0, 0), axes),
+        epoch=made(epoch, (axes, 0, None, None), (axes, 0), donate_argnums=0),
+        evaluate=made(score, (axes, 0, None), 0),
     )
-
-
-def _counted(fn: Callable[..., Any]) -> Callable[..., Any]:
-    # A Python int would enter as a weak type, and mixing both kinds of caller would compile twice.
-    def call(train: TrainState, *counts: Any) -> Any:
-        return fn(train, *(jnp.asarray(count, jnp.int32) for count in counts))
-
-    call.jitted = fn
-    return call
 
 
 def evaluate_learners(env: Any, agent: Any, learner: Any, key: Key) -> Metrics:

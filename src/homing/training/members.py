@@ -1,0 +1,110 @@
+"""What a program's seeds belong to: one run, or the runs of a population, each with its own folder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from homing.checkpoints import save_policy
+from homing.config import Plan
+from homing.report.stats import aggregate
+from homing.runs import Row, RunFolder, session_facts
+from homing.settings import RunConfig
+from homing.trackers import Tracker, trackers
+from homing.training.tally import columns
+
+SCORE = "eval/success_any"  # decides which policy is the best
+
+
+class Member:
+    """One run of a program: its folder, its settings, and where its seeds lie along the seed axis."""
+
+    def __init__(self, folder: RunFolder, config: RunConfig, first: int = 0):
+        self.folder, self.config, self.first = folder, config, first
+        self.broken: set[int] = set()
+        self.best = -math.inf
+        self.trackers: list[Tracker] = []
+
+    @property
+    def places(self) -> slice:
+        """Of its seeds."""
+        return slice(self.first, self.first + len(self.config.seeds))
+
+    def place_of(self, seed: int) -> int:
+        return self.first + self.config.seeds.index(seed)
+
+    def begin(self, iteration: int, plan: Plan) -> list[Row]:
+        """Take up the metrics file: rows after the present iteration will be written again."""
+        rows = self.folder.cut_back(iteration)
+        self.broken = {row["seed"] for row in rows if not row["finite"]}
+        for then in sorted({row["iteration"] for row in rows}):
+            scores = [row[SCORE] for row in rows if row["iteration"] == then and SCORE in row]
+            self.best = max(self.best, float(np.mean(scores)) if scores else -math.inf)
+        self.trackers = trackers(self.folder.path, self.config, plan.steps_at(iteration))
+        return rows
+
+    def note_session(self, iteration: int) -> bool:
+        """Write down what it runs on; whether that differs from last time."""
+        before, now = self.folder.sessions(), session_facts() | {"iteration": iteration}
+        self.folder.add_session(now)
+        return bool(before) and (before[-1]["versions"], before[-1]["device"]) != (
+            now["versions"],
+            now["device"],
+        )
+
+    def rows(
+        self, counts: Mapping[str, int], measured: Mapping[str, Any], times: Mapping[str, float]
+    ) -> list[Row]:
+        """One row for each seed of measured values [S of the program]; what is not finite is absent."""
+        rows = []
+        for i, seed in enumerate(self.config.seeds, start=self.first):
+            row: Row = {"seed": seed, **counts, "finite": seed not in self.broken}
+            if seed not in self.broken:
+                row |= {name: float(v[i]) for name, v in measured.items() if math.isfinite(v[i])}
+            rows.append({**row, **times})
+        return rows
+
+    def record(self, rows: Sequence[Row], step: int) -> bool:
+        """Write an evaluation down; whether its policies are the best so far."""
+        self.folder.append(rows)
+        summary = aggregate(columns(rows))
+        for tracker in self.trackers:
+            tracker.write(step, rows, summary)
+        scores = [row[SCORE] for row in rows if SCORE in row]
+        if not scores or float(np.mean(scores)) < self.best:
+            return False
+        self.best = float(np.mean(scores))
+        return True
+
+    def save_policy(self, name: str, learner: Any, iteration: int) -> None:
+        own = jax.tree.map(lambda x: x[self.places], learner)
+        save_policy(self.folder.path / "policies" / f"{name}.npz", own, iteration)
+
+    def finish(self, iteration: int, step: int, seconds: float) -> None:
+        last = [row for row in self.folder.rows() if row["iteration"] == iteration]
+        self.folder.write_summary(
+            {
+                "status": "finished",
+                "step": step,
+                "seconds": seconds,
+                "diverged": sorted(self.broken),
+                "last": aggregate(columns(last)),
+            }
+        )
+
+    def close(self) -> None:
+        for tracker in self.trackers:
+            tracker.close()
+
+
+def members_of(runs: Sequence[tuple[RunFolder, RunConfig]]) -> list[Member]:
+    """Runs one after the other along the seed axis."""
+    members, first = [], 0
+    for folder, config in runs:
+        members.append(Member(folder, config, first))
+        first += len(config.seeds)
+    return members

@@ -1,0 +1,283 @@
+"""The run loop: advance, evaluate, write down, save."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from homing.checkpoints import Checkpoints, free_space, size_of
+from homing.compilation import Compiled, process_seconds
+from homing.config import human_bytes
+from homing.errors import HomingError
+from homing.progress import Progress
+from homing.report.stats import aggregate
+from homing.runs import Row, WriteError
+from homing.settings import Parts
+from homing.training.devices import Placement, agreed, is_first
+from homing.training.members import Member
+from homing.training.offpolicy import OffPolicy
+from homing.training.population import variants
+from homing.training.seeds import programs, seed_keys
+from homing.training.signals import Stopped, StopRequest
+from homing.training.tally import Tally, columns, pieces
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a run ended: `status` is finished or stopped."""
+
+    path: Path
+    status: str
+    signum: int | None = None
+
+
+class Run:
+    """The seeds of one run, or of the runs of a population, in one program; this process holds their folders.
+
+    `home` is the folder of the checkpoints: a run's own, or one that the runs of a population share.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        parts: Parts,
+        show: Progress,
+        home: Path,
+        placement: Placement | None = None,
+        again: str = "homing resume",
+    ):
+        self.members, self.plan, self.show, self.home = members, parts.plan, show, home
+        self.save_config, self.go_on = members[0].config.save, f"{again} {home}"
+        self.placement = placement
+        self.made = programs(
+            OffPolicy(parts.env, parts.agent, parts.plan),
+            parts.eval_env,
+            variants([member.config for member in members], parts),
+            placement,
+        )
+        self.checkpoints = Checkpoints(home / "checkpoints", self.save_config.keep_checkpoints)
+        self.iteration, self.elapsed = 0, 0.0
+        self.tally = Tally([True] * self.plan.seeds)
+        self.broken: set[int] = set()  # places along the seed axis
+
+    def go(self) -> Outcome:
+        """Until the end, or until asked to stop."""
+        with StopRequest() as request:
+            try:
+                return self._go(request)
+            except Stopped as stopped:
+                return self._stopped(stopped.signum, "at its last checkpoint")
+            except WriteError as error:
+                self._settle(wait=True)
+                raise HomingError(f"{error}; make room and go on with: {self.go_on}") from error
+            finally:
+                self.show.close()
+                for member in self.members:
+                    member.close()
+                self.checkpoints.close()
+
+    def _go(self, request: StopRequest) -> Outcome:
+        self.show.doing("compiling")
+        keys = seed_keys([seed for member in self.members for seed in member.config.seeds])
+        if self.placement is not None:
+            keys = self.placement.put(keys)
+        resumed = bool(agreed(len(self.checkpoints.iterations())))
+        compiled = Compiled(self.made, keys, fresh=not resumed)
+        self._check_disk(size_of(compiled.shapes))
+        train = self._restored(compiled) if resumed else compiled.init()
+        self._begin()
+        request.polite = True
+        saved = time.monotonic()
+        for start, stop, evaluate in pieces(self.plan, self.iteration):
+            train = self._advance(compiled, train, start, stop)
+            if evaluate:
+                self._evaluate(compiled, train)
+                self._settle()
+            if signum := agreed(request.signum or 0):
+                self._save(train)
+                self.checkpoints.wait()
+                return self._stopped(signum, "and saved")
+            if agreed(self._due(evaluate, time.monotonic() - saved)):
+                self._save_if_possible(train)
+                saved = time.monotonic()
+        return self._finished(train)
+
+    # Beginning.
+
+    def _check_disk(self, size: int) -> None:
+        """Say at once if the checkpoints will not fit: the old ones stay until the new one is whole."""
+        missing = self.save_config.keep_checkpoints + 1 - len(self.checkpoints.iterations())
+        free = free_space(self.checkpoints.path)
+        if missing * size > free:
+            self.show.warn(
+                f"{missing} checkpoints of {human_bytes(size)} will not fit on the disk, where "
+                f"{human_bytes(free)} are free; lower --keep-checkpoints or --replay-rows, or make room"
+            )
+
+    def _begin(self) -> None:
+        """Take up the folders; only the first of several processes writes to them."""
+        if not is_first():
+            return
+        rows: list[Row] = []
+        for member in self.members:
+            rows += self._shown(member, member.begin(self.iteration, self.plan))
+            self.broken |= {member.place_of(seed) for seed in member.broken}
+        if any([member.note_session(self.iteration) for member in self.members]):
+            self.show.warn(
+                "versions or the device are not those that the run began with: "
+                "it goes on, but not with the same bits"
+            )
+        seeds = self.members[0].config.seeds if len(self.members) == 1 else range(self.plan.seeds)
+        self.show.begin(self.plan, seeds, self.iteration, rows)
+
+    def _shown(self, member: Member, rows: Sequence[Row]) -> list[Row]:
+        """Rows for the display, where the seeds of a population are counted through."""
+        if len(self.members) == 1:
+            return list(rows)
+        return [{**row, "seed": member.place_of(row["seed"])} for row in rows]
+
+    def _restored(self, compiled: Compiled) -> Any:
+        self.show.doing("reading the last checkpoint")
+        shardings = self.placement.state(compiled.shapes) if self.placement is not None else None
+        saved = self.checkpoints.restore(compiled.shapes, self.show.warn, shardings)
+        assert saved is not None
+        if is_first():
+            self.checkpoints.discard_after(saved.iteration)
+        self.iteration, self.elapsed = saved.iteration, saved.notes["elapsed"]
+        self.tally = Tally(**saved.notes["tally"])
+        return saved.train
+
+    # Going on.
+
+    def _advance(self, compiled: Compiled, train: Any, start: int, stop: int) -> Any:
+        compiled.wait("epoch")
+        begin = time.perf_counter()
+        train, metrics = compiled.epoch(train, start, stop)
+        metrics = jax.device_get(metrics)
+        if self.iteration == 0:
+            self.show.say(f"first steps done {process_seconds():.1f} s after the start of the process")
+        seconds = time.perf_counter() - begin
+        steps = self.plan.steps_at(stop) - self.plan.steps_at(start)
+        learned = max(stop - max(start, self.plan.prefill_iterations), 0)
+        self.tally.add(metrics, steps, learned, seconds)
+        self.iteration, self.elapsed = stop, self.elapsed + seconds
+        self._report_broken()
+        if is_first():
+            self.show.advanced(stop)
+        return train
+
+    def _report_broken(self) -> None:
+        step = self.plan.steps_at(self.iteration)
+        now = {place for place, ok in enumerate(self.tally.finite) if not ok}
+        for member in self.members:
+            for seed in member.config.seeds:
+                if member.place_of(seed) in now - self.broken:
+                    self._report_seed(member, seed, step)
+        self.broken |= now
+        if len(self.broken) == self.plan.seeds:
+            raise HomingError(
+                f"every seed has diverged by step {step:,}; lower the learning rates or updates_per_step, "
+                f"and look at {self.members[0].folder.path / 'metrics.jsonl'}"
+            )
+
+    def _report_seed(self, member: Member, seed: int, step: int) -> None:
+        member.broken.add(seed)
+        where = "" if len(self.members) == 1 else f" of {member.folder.path.name}"
+        self.show.warn(
+            f"seed {seed}{where} has diverged by step {step:,}: it holds a NaN or an infinity; "
+            "it no longer counts in averages, the other seeds go on"
+        )
+
+    def _evaluate(self, compiled: Compiled, train: Any) -> None:
+        if is_first():
+            self.show.doing("evaluating")
+        compiled.wait("evaluate")
+        begin = time.perf_counter()
+        scores = jax.device_get(compiled.evaluate(train, self.iteration))
+        seconds = time.perf_counter() - begin
+        self.elapsed += seconds
+        measured = {f"train/{name}": v for name, v in self.tally.means().items()}
+        measured |= {f"eval/{name}": v for name, v in sorted(scores.items())}
+        times = {
+            "speed/env_steps_per_second": self.plan.seeds * self.tally.steps / self.tally.seconds,
+            "time/elapsed": self.elapsed,
+            "time/evaluation": seconds,
+        }
+        self.tally = Tally([True] * self.plan.seeds)
+        learner = self._gathered(train)
+        if is_first():
+            self._write(measured, times, learner)
+
+    def _write(self, measured: dict[str, Any], times: dict[str, float], learner: Any) -> None:
+        step = self.plan.steps_at(self.iteration)
+        counts = {
+            "iteration": self.iteration,
+            "step": step,
+            "updates": self.plan.updates_at(self.iteration),
+        }
+        shown: list[Row] = []
+        for member in self.members:
+            rows = member.rows(counts, measured, times)
+            if member.record(rows, step):
+                member.save_policy("best", learner, self.iteration)
+            shown += self._shown(member, rows)
+        self.show.evaluated(self.iteration, shown, aggregate(columns(shown)))
+
+    # Saving.
+
+    def _due(self, evaluated: bool, seconds: float) -> bool:
+        if self.iteration == self.plan.iterations or not is_first():
+            return False  # the end has its own
+        minutes = self.save_config.checkpoint_minutes
+        return seconds >= 60 * minutes if minutes else evaluated
+
+    def _gathered(self, train: Any) -> Any:
+        """What was learned, where this process can read it."""
+        return train.learner if self.placement is None else self.placement.gathered(train.learner)
+
+    def _save(self, train: Any) -> None:
+        if is_first():
+            self.show.doing("saving")
+        notes = {"elapsed": self.elapsed, "tally": dataclasses.asdict(self.tally)}
+        self.checkpoints.save(self.iteration, train, notes)
+        self._save_policies(train)
+
+    def _save_policies(self, train: Any) -> None:
+        learner = self._gathered(train)
+        for member in self.members if is_first() else ():
+            member.save_policy("last", learner, self.iteration)
+
+    def _save_if_possible(self, train: Any) -> None:
+        try:
+            self._save(train)
+        except WriteError as error:
+            self.show.warn(f"{error}; the run goes on and will try again")
+
+    def _settle(self, wait: bool = False) -> None:
+        """Learn how the last checkpoint went, if it is done."""
+        try:
+            self.checkpoints.wait() if wait else self.checkpoints.settle()
+        except WriteError as error:
+            self.show.warn(str(error))
+
+    # Ending.
+
+    def _finished(self, train: Any) -> Outcome:
+        self._save_policies(train)
+        if self.save_config.final_checkpoint and self.iteration not in self.checkpoints.iterations():
+            self._save(train)
+        self.checkpoints.wait()
+        for member in self.members if is_first() else ():
+            member.finish(self.iteration, self.plan.steps_at(self.iteration), self.elapsed)
+        return Outcome(self.home, "finished")
+
+    def _stopped(self, signum: int, how: str) -> Outcome:
+        step = self.plan.steps_at(self.iteration)
+        self.show.close()
+        self.show.warn(f"stopped {how}, step {step:,}; go on with: {self.go_on}")
+        return Outcome(self.home, "stopped", signum)
