@@ -37,6 +37,7 @@ class Probe:
     dynamics: Dynamics
     num_envs: int
     episode_length: int
+    shaping: Callable[[Array, Array, Array], Array] | None = None
 
     def seed_axes(self) -> EnvState:
         fields = {field.name: 0 for field in dataclasses.fields(EnvState)}

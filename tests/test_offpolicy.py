@@ -39,6 +39,7 @@ class Witness:
     """An agent that learns nothing and counts what it is given on the turnstile."""
 
     goal_sampler: ClassVar[str] = "future"
+    goal_share: ClassVar[float] = 1.0
     gamma: ClassVar[float] = 0.99
 
     def init(self, key):

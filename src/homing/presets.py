@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from homing.agents.crl import CRLConfig
+from homing.agents import AGENTS, CRLConfig, SACConfig, TD3Config
 from homing.config import TrainConfig
-from homing.errors import unknown
+from homing.errors import ConfigError, unknown
 from homing.nets import NetConfig
+
+DEFAULT = "paper"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,22 +18,34 @@ class Preset:
     """Settings that belong together."""
 
     about: str
-    train: TrainConfig
+    train: Any
     agent: Any
 
 
 _WIDE = NetConfig(width=1024, depth=4, layer_norm=True)
 _DEEP = NetConfig(width=256, depth=16, layer_norm=True, residual="blocks")
 _SMALL = NetConfig(width=128, depth=2)
+_SMALL_RELU = NetConfig(width=128, depth=2, activation="relu")
+
+_PAPER = "settings of the paper's main experiments"
+_FAST = "a first curve in minutes on one GPU: 10 M steps, fewer evaluations"
+_QUICKSTART = "minutes on two CPU cores, for the smallest environments"
+_TEN_MILLION = TrainConfig(total_steps=10_000_000, evaluations=50)
+_LITTLE = TrainConfig(
+    total_steps=160_000,
+    num_envs=128,
+    unroll_length=50,
+    updates_per_step=1 / 16,
+    replay_rows=2_000,
+    prefill_rows=300,
+    evaluations=8,
+    eval_envs=128,
+)
 
 PRESETS: dict[str, dict[str, Preset]] = {
     "crl": {
-        "paper": Preset("settings of the paper's main experiments", TrainConfig(), CRLConfig()),
-        "fast": Preset(
-            "a first curve in minutes on one GPU: 10 M steps, fewer evaluations",
-            TrainConfig(total_steps=10_000_000, evaluations=50),
-            CRLConfig(),
-        ),
+        "paper": Preset(_PAPER, TrainConfig(), CRLConfig()),
+        "fast": Preset(_FAST, _TEN_MILLION, CRLConfig()),
         "large": Preset(
             "the paper's large networks: 4 layers of 1024 units with LayerNorm",
             TrainConfig(total_steps=300_000_000),
@@ -49,28 +63,58 @@ PRESETS: dict[str, dict[str, Preset]] = {
             CRLConfig(objective="infonce", actor_lr=3e-4, critic_net=_DEEP, actor_net=_DEEP),
         ),
         "quickstart": Preset(
-            "minutes on two CPU cores, for the smallest environments",
-            TrainConfig(
-                total_steps=160_000,
-                num_envs=128,
-                unroll_length=50,
-                updates_per_step=1 / 16,
-                replay_rows=2_000,
-                prefill_rows=300,
-                evaluations=8,
-                eval_envs=128,
-            ),
+            _QUICKSTART,
+            _LITTLE,
             # The entropy's weight starts at 1, which is far too much here: a short run must lower it quickly.
             CRLConfig(critic_net=_SMALL, actor_net=_SMALL, alpha_lr=3e-3),
         ),
-    }
+    },
+    "sac": {
+        "paper": Preset(_PAPER, TrainConfig(), SACConfig()),
+        "fast": Preset(_FAST, _TEN_MILLION, SACConfig()),
+        "quickstart": Preset(
+            _QUICKSTART,
+            _LITTLE,
+            SACConfig(her=True, critic_net=_SMALL_RELU, actor_net=_SMALL_RELU, alpha_lr=3e-3),
+        ),
+    },
+    "td3": {
+        "paper": Preset(_PAPER, TrainConfig(), TD3Config()),
+        "fast": Preset(_FAST, _TEN_MILLION, TD3Config()),
+        "quickstart": Preset(
+            _QUICKSTART, _LITTLE, TD3Config(her=True, critic_net=_SMALL_RELU, actor_net=_SMALL_RELU)
+        ),
+    },
+}
+
+# What the paper trains otherwise, by the first word of an environment's id.
+ENV_CHANGES: dict[str, dict[str, dict[str, Any]]] = {
+    "humanoid": {agent: {"num_envs": 512} for agent in ("crl", "sac", "td3")},
 }
 
 
-def preset(agent: str, name: str) -> Preset:
-    """The preset called `name` of an agent."""
+def preset(agent: str, name: str, env: str | None = None) -> Preset:
+    """The preset called `name` of an agent; the paper's has exceptions for some environments."""
     if agent not in PRESETS:
         raise unknown("agent", agent, PRESETS)
     if name not in PRESETS[agent]:
         raise unknown(f"preset of {agent}", name, PRESETS[agent])
-    return PRESETS[agent][name]
+    chosen = PRESETS[agent][name]
+    changes = ENV_CHANGES.get((env or "").partition("_")[0], {}).get(agent, {})
+    if name != "paper" or not changes:
+        return chosen
+    return dataclasses.replace(chosen, train=dataclasses.replace(chosen.train, **changes))
+
+
+def register_agent(name: str, config: type, agent: type, train: Any = None) -> None:
+    """Make an agent of your own known by name, as `homing.train` and the command line take it.
+
+    config: a frozen dataclass with a default for every field
+    agent:  built as `agent(config(), spec)`; see `homing.agents.base` for what it must have
+    train:  settings of the loop it starts from, those of the paper if not given
+    """
+    if name in AGENTS and AGENTS[name] != (config, agent):
+        raise ConfigError(f"there is an agent {name!r} already; choose another name")
+    AGENTS[name] = (config, agent)
+    about = f"the defaults of {config.__name__}"
+    PRESETS[name] = {DEFAULT: Preset(about, train or TrainConfig(), config())}

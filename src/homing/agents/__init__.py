@@ -6,9 +6,15 @@ from typing import Any
 
 from homing.agents.base import OffPolicyAgent, SpaceSpec
 from homing.agents.crl import CRL, CRLConfig
+from homing.agents.sac import SAC, SACConfig
+from homing.agents.td3 import TD3, TD3Config
 from homing.errors import unknown
 
-AGENTS: dict[str, tuple[type, type]] = {"crl": (CRLConfig, CRL)}
+AGENTS: dict[str, tuple[type, type]] = {
+    "crl": (CRLConfig, CRL),
+    "sac": (SACConfig, SAC),
+    "td3": (TD3Config, TD3),
+}
 
 
 def agent_config(name: str) -> Any:
@@ -26,4 +32,15 @@ def make_agent(config: Any, spec: SpaceSpec) -> OffPolicyAgent:
     raise TypeError(f"{type(config).__name__} is the config of no agent")
 
 
-__all__ = ["AGENTS", "CRL", "CRLConfig", "OffPolicyAgent", "agent_config", "make_agent"]
+__all__ = [
+    "AGENTS",
+    "CRL",
+    "SAC",
+    "TD3",
+    "CRLConfig",
+    "OffPolicyAgent",
+    "SACConfig",
+    "TD3Config",
+    "agent_config",
+    "make_agent",
+]

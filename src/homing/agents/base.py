@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from homing.types import Array, Batch, Key, Metrics, Obs
 
@@ -29,7 +29,14 @@ class OffPolicyAgent(Protocol[L]):
         ...
 
     @property
-    def gamma(self) -> float: ...
+    def goal_share(self) -> float:
+        """Share of the rows whose goal is the sampler's; the others keep the goal that was commanded."""
+        ...
+
+    @property
+    def gamma(self) -> float:
+        """Discount, for samplers of future goals."""
+        ...
 
     def init(self, key: Key) -> L:
         """A learner that has seen nothing."""
@@ -39,6 +46,10 @@ class OffPolicyAgent(Protocol[L]):
         """Actions in [−1, 1] for observations [...]; without `explore` the key has no influence."""
         ...
 
-    def update(self, learner: L, batch: Batch, key: Key, updates: Array) -> tuple[L, Metrics]:
-        """One gradient step; `updates` [] int32 were made before it, the same number for every seed."""
+    def update(self, learner: L, batch: Batch, key: Any, updates: Array) -> tuple[L, Metrics]:
+        """One gradient step; `updates` [] int32 were made before it, the same number for every seed.
+
+        An agent that also has `draw(key, rows)` gets its result in place of a key: the loop then draws the
+        random numbers of many updates at once, which is quicker.
+        """
         ...

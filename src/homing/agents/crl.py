@@ -66,6 +66,7 @@ class CRL:
     """
 
     goal_sampler = "future"
+    goal_share = 1.0
 
     def __init__(self, config: CRLConfig, spec: SpaceSpec):
         self.config = config

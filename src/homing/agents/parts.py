@@ -10,6 +10,7 @@ from homing.nets import MLP, NetConfig
 from homing.types import Array, Key, Obs
 
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
+MIN_STD = 1e-3
 
 
 class Actor(nn.Module):
@@ -30,13 +31,33 @@ def mean_and_log_std(head: Array) -> tuple[Array, Array]:
     return mean, LOG_STD_MIN + (LOG_STD_MAX - LOG_STD_MIN) / 2 * (jnp.tanh(x) + 1)
 
 
-def squashed_sample(mean: Array, log_std: Array, key: Key) -> tuple[Array, Array]:
-    """An action tanh(x), x ~ N(mean, std²), and its log-density.
+def softplus_gaussian(head: Array) -> tuple[Array, Array]:
+    """The two halves of a policy's head; deviations are softplus(x) + 0.001, without an upper bound."""
+    mean, x = jnp.split(head, 2, axis=-1)
+    return mean, jnp.log(nn.softplus(x) + MIN_STD)
 
-    log(1 − tanh² x) = 2 (log 2 − x − softplus(−2x)) holds its precision where the tanh saturates.
-    """
-    noise = jax.random.normal(key, mean.shape, mean.dtype)
+
+def squashed_sample(mean: Array, log_std: Array, key: Key) -> tuple[Array, Array]:
+    """An action tanh(x), x ~ N(mean, std²), and its log-density."""
+    return squash(mean, log_std, jax.random.normal(key, mean.shape, mean.dtype))
+
+
+def squash(mean: Array, log_std: Array, noise: Array) -> tuple[Array, Array]:
+    """The action tanh(mean + std · noise) and its log-density, for noise ~ N(0, 1)."""
     x = mean + jnp.exp(log_std) * noise
-    gaussian = -0.5 * jnp.square(noise) - log_std - 0.5 * jnp.log(2 * jnp.pi).astype(mean.dtype)
-    squash = 2 * (jnp.log(2.0).astype(mean.dtype) - x - nn.softplus(-2 * x))
-    return jnp.tanh(x), jnp.sum(gaussian - squash, axis=-1)
+    return jnp.tanh(x), _log_density(log_std, noise, x)
+
+
+def log_density(mean: Array, log_std: Array, x: Array) -> Array:
+    """Of the action tanh(x), x ~ N(mean, std²)."""
+    return _log_density(log_std, (x - mean) * jnp.exp(-log_std), x)
+
+
+def log_slope(x: Array) -> Array:
+    """log(1 − tanh² x) = 2 (log 2 − x − softplus(−2x)), which stays precise where the tanh saturates."""
+    return 2 * (jnp.log(2.0).astype(x.dtype) - x - nn.softplus(-2 * x))
+
+
+def _log_density(log_std: Array, noise: Array, x: Array) -> Array:
+    gaussian = -0.5 * jnp.square(noise) - log_std - 0.5 * jnp.log(2 * jnp.pi).astype(x.dtype)
+    return jnp.sum(gaussian - log_slope(x), axis=-1)

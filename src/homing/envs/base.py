@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,6 +133,19 @@ class GoalEnv:
         """[...]: the sparse reward, 1 within the threshold, for relabelled goals."""
         return (self.distance(achieved_goal, goal) < self.task.within).astype(jnp.float32)
 
+    @property
+    def shaping(self) -> Callable[[Array, Array, Array], Array] | None:
+        """The part of the dense reward that depends on the goal; None where the reward is sparse."""
+        return self._shaping if self.reward_kind == "dense" else None
+
+    def _shaping(self, state: Array, reached: Array, goal: Array) -> Array:
+        """[...]: what leading from a state to the achieved goal `reached` is worth if `goal` was wanted."""
+        before, after = (self._total(achieved, goal) for achieved in (self.achieved(state), reached))
+        return self.dense.progress * (before - after) / self.scene.engine.dt - self.dense.distance * after
+
+    def _total(self, achieved_goal: Array, goal: Array) -> Array:
+        return jnp.sum(point_distances(achieved_goal, goal, self.task.parts), axis=-1)
+
     def seed_axes(self) -> Any:
         """Axes for `jax.vmap` over seeds: all of a state is per seed, save the clock.
 
@@ -213,12 +227,8 @@ class GoalEnv:
     def _reward(self, before: Obs, reached: Array, ctrl: Array, metrics: Metrics) -> Array:
         if self.reward_kind == "sparse":
             return metrics["success"]
-        total = lambda state: jnp.sum(
-            point_distances(self.achieved(state), before.goal, self.task.parts), axis=-1
-        )
-        distance, weights = total(reached), self.dense
-        reward = weights.alive - weights.distance * distance
-        reward += weights.progress * (total(before.state) - distance) / self.scene.engine.dt
+        weights = self.dense
+        reward = weights.alive + self._shaping(before.state, self.achieved(reached), before.goal)
         reward -= weights.control * jnp.sum(jnp.square(ctrl), axis=-1)
         if weights.near and len(self._hand):
             objects = self.achieved(reached).reshape(len(reached), self.task.parts, -1)

@@ -11,12 +11,10 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
-from homing import replay
+from homing import relabel, replay
 from homing.agents.base import OffPolicyAgent
 from homing.config import Plan, Sizes, TrainConfig
 from homing.evaluation import evaluate
-from homing.relabel import GOAL_SAMPLERS
-from homing.relabel import batch as relabelled
 from homing.replay import Ring, Timeline
 from homing.rollout import unroll
 from homing.types import Array, Batch, EnvState, Key, Metrics, Obs
@@ -91,7 +89,7 @@ class OffPolicy:
         before = updates_before(self.plan, iteration)
         count = updates_before(self.plan, iteration + 1) - before
 
-        def prepare(first: Array, updates: int) -> tuple[Batch, Key, Array]:
+        def prepare(first: Array, updates: int) -> tuple[Batch, Any, Array]:
             return self._prepare(train.ring, line, key, first, before, updates)
 
         def chunk(i: Array, learner: Any) -> Any:
@@ -112,7 +110,7 @@ class OffPolicy:
         def one(key: Key) -> Metrics:
             k_batch, k_update = jax.random.split(key)
             batch = self._batch(train.ring, line, k_batch)
-            return self.agent.update(train.learner, batch, k_update, updates)[1]
+            return self.agent.update(train.learner, batch, self._draw(k_update), updates)[1]
 
         return jax.tree.map(
             lambda x: jnp.mean(x, axis=0), lax.map(one, jax.random.split(key, MEASURED_BATCHES))
@@ -133,19 +131,23 @@ class OffPolicy:
         """One batch of relabelled rows [B]."""
         k_rows, k_goals = jax.random.split(key)
         rows = replay.sample(ring, line, k_rows, self.plan.config.batch_size)
-        goal = GOAL_SAMPLERS[self.agent.goal_sampler](ring, line, rows, k_goals, self.agent.gamma)
-        return relabelled(ring, line, rows, goal, self.env.reward)
+        agent = self.agent
+        goal = relabel.goals(agent.goal_sampler, agent.goal_share, ring, line, rows, k_goals, agent.gamma)
+        return relabel.batch(ring, line, rows, goal, self.env.reward, self.env.shaping)
 
     def _prepare(
         self, ring: Ring, line: Timeline, key: Key, first: Array, before: Array, count: int
-    ) -> tuple[Batch, Key, Array]:
-        """Batches [U, B], keys and counts [U]. Each update has a key of its own: chunking changes nothing."""
+    ) -> tuple[Batch, Any, Array]:
+        """Batches, draws and counts [U, ...]. Each update has a key of its own: chunking changes nothing."""
         index = first + jnp.arange(count, dtype=jnp.int32)
         keys = jax.vmap(lambda i: jax.random.split(jax.random.fold_in(key, i)))(index)
         batches = jax.vmap(lambda k_batch: self._batch(ring, line, k_batch))(keys[:, 0])
-        return batches, keys[:, 1], before + index
+        return batches, jax.vmap(self._draw)(keys[:, 1]), before + index
 
-    def _step(self, learner: Any, prepared: tuple[Batch, Key, Array]) -> tuple[Any, None]:
+    def _draw(self, key: Key) -> Any:
+        return draws(self.agent, key, self.plan.config.batch_size)
+
+    def _step(self, learner: Any, prepared: tuple[Batch, Any, Array]) -> tuple[Any, None]:
         return self.agent.update(learner, *prepared)[0], None
 
     def _metrics(self, train: TrainState) -> Metrics:
@@ -171,6 +173,11 @@ def make_plan(config: TrainConfig, env: Any, agent: OffPolicyAgent, seeds: int =
         env_bytes=_size_of(env.reset, key),
     )
     return Plan(config=config, sizes=sizes, seeds=seeds)
+
+
+def draws(agent: OffPolicyAgent, key: Key, rows: int) -> Any:
+    """The random numbers of one update: what the agent draws, or a key. Many updates draw theirs at once."""
+    return agent.draw(key, rows) if hasattr(agent, "draw") else key
 
 
 def updates_before(plan: Plan, iteration: Array) -> Array:
