@@ -20,8 +20,10 @@ ShapingFn = Callable[[Array, Array, Array], Array]
 def geometric_offset(key: Key, remaining: Array, gamma: float) -> Array:
     """An offset k in 1..n for each n in `remaining` [...], P(k) ∝ γ^k: k = ⌈log(1 − u(1 − γ^n)) / log γ⌉."""
     uniform = jax.random.uniform(key, remaining.shape, jnp.float32)
-    mass = -jnp.expm1(remaining.astype(jnp.float32) * math.log(gamma))
-    offset = jnp.ceil(jnp.log1p(-uniform * mass) / math.log(gamma))
+    # In a population γ is traced.
+    log_gamma = math.log(gamma) if isinstance(gamma, float) else jnp.log(gamma)
+    mass = -jnp.expm1(remaining.astype(jnp.float32) * log_gamma)
+    offset = jnp.ceil(jnp.log1p(-uniform * mass) / log_gamma)
     # Rounding can reach 0 or, where γ^n vanishes, infinity: the clip comes before the cast.
     return jnp.clip(offset, 1, remaining.astype(jnp.float32)).astype(jnp.int32)
 

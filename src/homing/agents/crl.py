@@ -157,7 +157,9 @@ class CRL:
     def _swaps(self, key: Key, rows: int) -> Array | None:
         """[B] bool: the policy's goal comes from the row before, with probability `random_goals`."""
         share = self.config.random_goals
-        return jax.random.bernoulli(key, share, (rows,)) if share else None
+        # In a population the share is traced, and 0 is one value among others.
+        never = isinstance(share, float) and share == 0
+        return None if never else jax.random.bernoulli(key, share, (rows,))
 
 
 def _join(*parts: Array) -> Array:
