@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from homing import cli_policies, cli_train
+from homing import cli_policies, cli_report, cli_train
 from homing.errors import ConfigError, HomingError
 from homing.version import __version__
 
@@ -223,6 +223,8 @@ def _train() -> None:
 
 app.command(name="resume")(cli_train.resume)
 app.command(name="eval")(cli_train.evaluate)
+app.command(name="report")(cli_report.report)
+app.command(name="watch")(cli_report.watch)
 app.command(name="export")(cli_policies.export)
 app.command(name="policies")(cli_policies.policies)
 bench_app.command(name="train")(cli_train.bench_train)

@@ -7,7 +7,7 @@ import glob
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +77,16 @@ def _runs_below(path: Path) -> Iterator[Path]:
         inner.sort()
 
 
-def read_runs(paths: Sequence[Path]) -> tuple[list[RunRecord], list[Problem]]:
+def read_runs(
+    paths: Sequence[Path], read: Callable[[Path], RunRecord] | None = None
+) -> tuple[list[RunRecord], list[Problem]]:
     """All runs that can be read, and what is wrong with the others or notable about these."""
     records, problems = [], []
+    read = read or read_run
     names = short_names(paths)
     for path, name in zip(paths, names, strict=True):
         try:
-            record = read_run(path)
+            record = read(path)
         except HomingError as error:
             problems.append(Problem(name, f"left out: {error}"))
             continue

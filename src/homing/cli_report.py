@@ -1,0 +1,71 @@
+"""Commands that show what runs have come to: `report` and `watch`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+Runs = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+By = Literal["settings", "agent", "run"]
+Format = Literal["png", "pdf", "svg"]
+SHOWN = 8  # remarks on runs that a terminal shows
+
+
+def report(
+    runs: Runs = (),
+    out: Path = Path("report.html"),
+    figures: Path | None = None,
+    formats: tuple[Format, ...] = ("png", "pdf"),
+    csv: Path | None = None,
+    by: By = "settings",
+    title: str | None = None,
+) -> None:
+    """Write a page about some runs, and figures and a table of them where asked for.
+
+    Args:
+        runs: folders of runs, folders that hold some, metrics files, or patterns; `runs` if not given
+        out: page to write
+        figures: folder for figures of papers
+        formats: of the figures
+        csv: file for all evaluations of all seeds
+        by: one line for each agent with its settings, for each agent, or for each run
+        title: heading of the page
+    """
+    from homing.report.build import write_report
+
+    written = write_report(
+        runs or ("runs",), out, figures=figures, formats=formats, csv=csv, by=by, title=title
+    )
+    for problem in written.problems[:SHOWN]:
+        print(f"{problem.where}: {problem.what}")
+    if len(written.problems) > SHOWN:
+        print(f"and {len(written.problems) - SHOWN} more remarks, all on the page")
+    drawn = [path for path in written.files if figures is not None and path.parent == figures]
+    for path in written.files:
+        if path not in drawn:
+            print(f"wrote {path}")
+    if drawn:
+        print(f"wrote {len(drawn)} figures to {figures}")
+
+
+def watch(
+    runs: Runs = (),
+    port: int = 8642,
+    by: By = "settings",
+    title: str | None = None,
+    browser: bool = True,
+) -> None:
+    """Show a page on this machine whose curves grow while runs go on.
+
+    Args:
+        runs: as of `homing report`; runs that begin later in a named folder appear too
+        port: of the page's address on this machine; 0 takes any that is free
+        by: one line for each agent with its settings, for each agent, or for each run
+        title: heading of the page
+        browser: open the page; --no-browser only prints its address
+    """
+    from homing.report.server import watch_runs
+
+    watch_runs(runs or ("runs",), port=port, by=by, title=title, browser=browser)

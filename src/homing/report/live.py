@@ -1,0 +1,83 @@
+"""What is known of runs that go on, made again when one of their files has changed."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from homing.errors import ConfigError
+from homing.report.content import make_content
+from homing.report.groups import By
+from homing.report.page import film_entry
+from homing.report.reading import RunRecord, films_of, find_runs, read_run, read_runs, short_names
+from homing.runs import CONFIG, METRICS, SESSIONS, SUMMARY
+
+WATCHED = (CONFIG, METRICS, SESSIONS, SUMMARY)
+
+
+class Live:
+    """The present content of a page; several threads may ask for it."""
+
+    def __init__(self, places: Sequence[str | Path], by: By = "settings", title: str | None = None):
+        self._places, self._title = places, title
+        self._by: By = by
+        self._guard = threading.Lock()
+        self._page: dict[str, Any] = {}
+        self._films: list[Path] = []
+        self._known: dict[Path, tuple[str, RunRecord]] = {}
+
+    def page(self) -> dict[str, Any]:
+        """What the page shows now; its `stamp` changes when that does."""
+        with self._guard:
+            paths = self._paths()
+            marks = " ".join(f"{path} {_mark(path)}" for path in paths)
+            stamp = hashlib.sha256(marks.encode()).hexdigest()[:16]
+            if stamp != self._page.get("stamp"):
+                self._page = self._make(paths) | {"stamp": stamp, "live": True}
+            return self._page
+
+    def film(self, number: int) -> Path | None:
+        with self._guard:
+            return self._films[number] if 0 <= number < len(self._films) else None
+
+    def _paths(self) -> list[Path]:
+        found: dict[Path, None] = {}
+        for place in self._places:
+            try:
+                found |= dict.fromkeys(find_runs([place]))
+            except ConfigError:
+                continue  # its first run may be about to begin
+        return list(found)
+
+    def _make(self, paths: Sequence[Path]) -> dict[str, Any]:
+        records, problems = read_runs(paths, self._read)
+        title = self._title or (None if records else "Waiting for the first evaluation")
+        page = make_content(records, problems, by=self._by, title=title).page
+        names = short_names([record.path for record in records])
+        films = [(n, film) for record, n in zip(records, names, strict=True) for film in record.films]
+        self._films = [film for _, film in films]
+        page["films"] = [film_entry(name, film, f"film/{i}") for i, (name, film) in enumerate(films)]
+        return page
+
+    def _read(self, path: Path) -> RunRecord:
+        """A run; from memory where its files are as they were."""
+        mark = _mark(path)
+        if path not in self._known or self._known[path][0] != mark:
+            self._known[path] = (mark, read_run(path))
+        return self._known[path][1]
+
+
+def _mark(path: Path) -> str:
+    """Changes when one of a run's files does, or a film is added."""
+    files = [path] if path.is_file() else [path / name for name in WATCHED] + list(films_of(path))
+    told = []
+    for file in files:
+        try:
+            state = file.stat()
+            told.append(f"{state.st_mtime_ns}-{state.st_size}")
+        except OSError:
+            told.append("absent")
+    return ",".join(told)

@@ -1,0 +1,126 @@
+"""Serves a live page to this machine only."""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+import webbrowser
+from collections.abc import Sequence
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from homing.errors import ConfigError, HomingError
+from homing.report.groups import By
+from homing.report.live import Live
+from homing.report.page import KINDS, page_html
+from homing.report.reading import find_runs
+
+HOST = "127.0.0.1"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """`/` is the page, `/data.json` what it shows now, `/film/3` a film."""
+
+    def __init__(self, live: Live, *args):
+        self._live = live
+        super().__init__(*args)
+
+    def do_GET(self) -> None:
+        # A page of another site must not reach this one through a name that it points here.
+        name = (self.headers.get("Host") or "").rpartition(":")[0]
+        if name not in (HOST, "localhost"):
+            self.send_error(HTTPStatus.FORBIDDEN, "this page is for its own machine")
+            return
+        asked = urlsplit(self.path)
+        if asked.path == "/":
+            self._answer("text/html; charset=utf-8", page_html(self._live.page()).encode())
+        elif asked.path == "/data.json":
+            self._data(parse_qs(asked.query).get("seen", [""])[0])
+        elif asked.path.startswith("/film/"):
+            self._film(asked.path.removeprefix("/film/"))
+        else:
+            self.send_error(HTTPStatus.NOT_FOUND)
+
+    def _data(self, seen: str) -> None:
+        page = self._live.page()
+        if page["stamp"] == seen:
+            self.send_response(HTTPStatus.NO_CONTENT)
+            self.end_headers()
+            return
+        self._answer("application/json", json.dumps(page, allow_nan=False).encode())
+
+    def _film(self, number: str) -> None:
+        film = self._live.film(int(number)) if number.isdecimal() else None
+        if film is None or not film.is_file():
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return
+        self._answer(KINDS[film.suffix], film.read_bytes())
+
+    def _answer(self, kind: str, body: bytes) -> None:
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args) -> None:
+        """Nothing: a page asks every few seconds."""
+
+
+class Server(ThreadingHTTPServer):
+    """One thread for each request."""
+
+    daemon_threads = True
+
+    def handle_error(self, request, client_address) -> None:
+        """A browser that goes away in the middle of an answer is no error."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+def make_server(live: Live, port: int) -> Server:
+    """A server on this machine's own address; HomingError where the port is taken."""
+    if not 0 <= port <= 65_535:
+        raise ConfigError(
+            f"port {port} is none; choose one between 1024 and 65535, or 0 for any that is free"
+        )
+    try:
+        return Server((HOST, port), partial(Handler, live))
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise HomingError(
+                f"port {port} is taken, perhaps by another `homing watch`; "
+                "choose another with --port, or --port 0 for any that is free"
+            ) from error
+        raise HomingError(
+            f"cannot listen on port {port}: {error.strerror}; choose another with --port"
+        ) from error
+
+
+def watch_runs(
+    places: Sequence[str | Path],
+    *,
+    port: int,
+    by: By = "settings",
+    title: str | None = None,
+    browser: bool = True,
+) -> None:
+    """Serve the page until Ctrl-C."""
+    missing = [place for place in places if not Path(place).exists()]
+    if missing:
+        find_runs(missing)  # names what is wrong, unless they are patterns that fit
+    with make_server(Live(places, by, title), port) as server:
+        address = f"http://{HOST}:{server.server_address[1]}/"
+        print(f"{address} shows {', '.join(map(str, places))} as it grows; only this machine can open it")
+        print("Ctrl-C ends it", flush=True)
+        if browser:
+            webbrowser.open(address)
+        try:
+            server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            print()
