@@ -104,7 +104,7 @@ def curves(groups: Sequence[Group], name: str, axis: str, colours: dict[str, str
 
 
 def _board(count: int, width: float = 2.6, height: float = 2.0) -> tuple[Figure, list[Axes]]:
-    columns = min(count, 4)
+    columns = 3 if count in (5, 6, 9) else min(count, 4)
     rows = math.ceil(count / columns)
     figure = Figure(figsize=(width * columns + 0.6, height * rows + 0.5), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
@@ -152,7 +152,9 @@ def aggregates(told: dict[str, dict[str, Estimate]], label: str, colours: dict[s
     for panel, (name, title) in zip(panels, STATISTICS.items(), strict=True):
         for y, method in enumerate(methods):
             e = told[method][name]
-            panel.plot([e.low, e.high], [y, y], color=colours[method], alpha=0.35, linewidth=7)
+            panel.plot(
+                [e.low, e.high], [y, y], color=colours[method], alpha=0.35, linewidth=7, solid_capstyle="butt"
+            )
             panel.plot(e.value, y, "o", color=colours[method], markersize=5)
         panel.set_title(title, fontsize=9)
         panel.xaxis.set_major_formatter(PercentFormatter(1.0))
@@ -169,7 +171,7 @@ def profile(told: dict[str, Band], label: str, colours: dict[str, str]) -> Figur
     for method in (m for m in colours if m in told):
         _line(panel, comparison.THRESHOLDS, told[method], method, colours[method])
     panel.set_xlabel(f"τ ({label})")
-    panel.set_ylabel(f"share of seeds with {label} > τ")
+    panel.set_ylabel("share of seeds above τ")
     panel.xaxis.set_major_formatter(PercentFormatter(1.0))
     _share_axis(panel, whole=True)
     _legend(figure, [panel], colours)
@@ -181,7 +183,7 @@ def improvement(pairs: Sequence[tuple[str, str, Estimate]], colours: dict[str, s
     figure = Figure(figsize=(5.2, 0.8 + 0.28 * len(pairs)), layout="constrained")
     panel = figure.subplots()
     for y, (a, _, e) in enumerate(reversed(pairs)):
-        panel.plot([e.low, e.high], [y, y], color=colours[a], alpha=0.35, linewidth=7)
+        panel.plot([e.low, e.high], [y, y], color=colours[a], alpha=0.35, linewidth=7, solid_capstyle="butt")
         panel.plot(e.value, y, "o", color=colours[a], markersize=5)
     panel.axvline(0.5, color="#7c8a99", linewidth=1, linestyle="--")
     panel.set_yticks(range(len(pairs)), [f"{a}  >  {b}" for a, b, _ in reversed(pairs)])

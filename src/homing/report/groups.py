@@ -21,6 +21,7 @@ TASK = ("env", "eval_env", "physics", "episode_length", "options")
 NEUTRAL = ("seeds", "preset", "save", "train.total_steps", "train.evaluations", "train.eval_envs")
 NEUTRAL += ("train.chunk_bytes",)
 SHOWN = 3  # settings in a label
+ABSENT = "…"  # where a run has no such setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,11 +166,11 @@ def _labels(heads: Sequence[str], details: Sequence[Mapping[str, Any]]) -> list[
 def _distinctions(equals: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
     """What tells each from the others: the settings that vary if they are few, a number otherwise."""
     varying = differing(equals)
-    keys = [json.dumps([detail.get(name) for name in varying]) for detail in equals]
+    keys = [json.dumps([detail.get(name, ABSENT) for name in varying]) for detail in equals]
     order = list(dict.fromkeys(keys))
     for detail, key in zip(equals, keys, strict=True):
         if len(varying) <= SHOWN:
-            yield [f"{_short(name, varying)}={show(detail.get(name))}" for name in varying]
+            yield [f"{_short(name, varying)}={show(detail[name])}" for name in varying if name in detail]
         else:
             yield [f"#{order.index(key) + 1}"]
 
@@ -177,7 +178,7 @@ def _distinctions(equals: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
 def differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Names of settings that are not the same in all; one that is absent somewhere differs."""
     names = dict.fromkeys(name for config in configs for name in config)
-    return [n for n in names if len({json.dumps(c.get(n, "…absent")) for c in configs}) > 1]
+    return [n for n in names if len({json.dumps(c.get(n, ABSENT)) for c in configs}) > 1]
 
 
 def _short(name: str, among: Sequence[str]) -> str:

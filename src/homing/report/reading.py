@@ -188,10 +188,10 @@ def films_of(path: Path) -> tuple[Path, ...]:
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted names."""
+    """Nested settings by dotted names; a part without any has none."""
     told: dict[str, Any] = {}
     for name, value in config.items():
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping):
             told |= flat(value, f"{prefix}{name}.")
         else:
             told[f"{prefix}{name}"] = value
