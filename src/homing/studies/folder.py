@@ -1,0 +1,179 @@
+"""A study's folder: its file, a folder for each run, and what is known of the programs that train them."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from homing.errors import ConfigError, HomingError
+from homing.runs import LOCK, TOGETHER, RunFolder, write_json, write_whole
+from homing.settings import RunConfig, to_json
+from homing.studies import spec
+from homing.studies.points import Choice, Point
+
+STUDY, CHOICE, LABELS, PROGRAM, STATE, LOG = (
+    "study.toml",
+    "study.json",
+    "labels.json",
+    "program.json",
+    "state.json",
+    "log.txt",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ProgramFolder:
+    """What is on disk of one program: which runs it trains, how it fares, its log and its checkpoints."""
+
+    path: Path
+    runs: tuple[str, ...]
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    @property
+    def log(self) -> Path:
+        return self.path / LOG
+
+    def state(self) -> dict[str, Any]:
+        return _read(self.path / STATE) if (self.path / STATE).exists() else {"status": "waiting"}
+
+    def write_state(self, status: str, **facts: Any) -> None:
+        write_json(self.path / STATE, {"status": status, **facts})
+
+    def in_use(self) -> bool:
+        """Whether a process holds it; the lock of a process that died is free."""
+        if not (self.path / LOCK).exists():
+            return False
+        lock = os.open(self.path / LOCK, os.O_RDWR)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(lock)
+        return False
+
+    def forget_checkpoints(self) -> None:
+        shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
+
+
+class StudyFolder:
+    """Reading needs no lock; programs have a lock each."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path).absolute()
+
+    @classmethod
+    def existing(cls, path: str | Path) -> StudyFolder:
+        folder = cls(path)
+        if not (folder.path / STUDY).is_file():
+            what = "holds no study (no study.toml)" if folder.path.is_dir() else "does not exist"
+            raise ConfigError(f"{path} {what}; `homing study run` makes a study's folder and names it")
+        return folder
+
+    @property
+    def go_on(self) -> str:
+        return f"homing study run {self.path}"
+
+    # The study and how much of it.
+
+    def begin(self, study: spec.Study, choice: Choice) -> None:
+        """Make the folder, or see that it holds this very study."""
+        wanted = {"name": study.name, **dataclasses.asdict(choice)}
+        if (self.path / CHOICE).exists():
+            there = _read(self.path / CHOICE)
+            same_file = (self.path / STUDY).exists() and (self.path / STUDY).read_text() == study.text
+            if same_file and there == json.loads(json.dumps(wanted)):
+                return
+            raise ConfigError(
+                f"{self.path} holds another study, or this one with another scale, seeds or settings; "
+                f"go on with that one by `{self.go_on}`, or choose another --out"
+            )
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise ConfigError(f"{self.path} is not empty; choose a new folder with --out")
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_whole(self.path / STUDY, study.text)
+        write_json(self.path / CHOICE, wanted)
+
+    def study(self) -> spec.Study:
+        return spec.parse((self.path / STUDY).read_text(), _read(self.path / CHOICE)["name"])
+
+    def choice(self) -> Choice:
+        told = _read(self.path / CHOICE)
+        return Choice(**{field.name: told[field.name] for field in dataclasses.fields(Choice)})
+
+    # Runs.
+
+    def run(self, name: str) -> RunFolder:
+        return RunFolder(self.path / "runs" / name)
+
+    def runs(self) -> list[RunFolder]:
+        folder = self.path / "runs"
+        names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+        return [self.run(name) for name in names if (folder / name / "config.json").is_file()]
+
+    def labels(self, run: RunFolder) -> dict[str, Any]:
+        return _read(run.path / LABELS)
+
+    def add_run(self, point: Point) -> None:
+        """A folder for a run that has none; one with other settings is an error."""
+        run = self.run(point.name)
+        if (run.path / "config.json").exists():
+            if to_json(run.config()) != json.loads(json.dumps(to_json(point.config))):
+                raise HomingError(
+                    f"{run.path} was made with other settings; remove it or choose another --out"
+                )
+            return
+        run.path.mkdir(parents=True, exist_ok=True)
+        write_json(run.path / LABELS, point.labels)
+        write_json(run.path / TOGETHER, {"go_on": self.go_on})
+        run.write_config(point.config)
+
+    # Programs.
+
+    def program(self, id: str) -> ProgramFolder:
+        path = self.path / "programs" / id
+        if not (path / PROGRAM).is_file():
+            raise ConfigError(f"{self.path} has no program {id}")
+        return ProgramFolder(path, tuple(_read(path / PROGRAM)["runs"]))
+
+    def programs(self) -> list[ProgramFolder]:
+        folder = self.path / "programs"
+        ids = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+        return [self.program(id) for id in ids if (folder / id / PROGRAM).is_file()]
+
+    def add_program(self, id: str, names: Sequence[str]) -> ProgramFolder:
+        path = self.path / "programs" / id
+        path.mkdir(parents=True, exist_ok=True)
+        write_json(path / PROGRAM, {"runs": list(names)})
+        return ProgramFolder(path, tuple(names))
+
+    def finished(self, program: ProgramFolder) -> bool:
+        return all(self.run(name).summary() is not None for name in program.runs)
+
+    def status(self, program: ProgramFolder) -> str:
+        """waiting, queued, running, interrupted, stopped, failed or finished."""
+        if self.finished(program):
+            return "finished"
+        status = program.state()["status"]
+        if program.in_use():
+            return "running"
+        return "interrupted" if status == "running" else status
+
+    def config(self, name: str) -> RunConfig:
+        return self.run(name).config()
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise HomingError(f"cannot read {path}: {error}") from error

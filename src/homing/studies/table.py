@@ -1,0 +1,113 @@
+"""A study's results as one tidy table: a row for each run, seed and evaluation, in a CSV file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from homing.errors import ConfigError, HomingError
+from homing.runs import write_whole
+from homing.studies.folder import StudyFolder
+from homing.studies.spec import RESERVED
+
+TABLE = "table.csv"
+# First in every table; then come the axes of the grid, then what was measured.
+PLACES = ("study", "scale", "run", "seed", "iteration", "step", "updates", "finite", "machine")
+Row = dict[str, Any]
+
+
+def rows_of(folder: StudyFolder) -> list[Row]:
+    """All rows of a study: its name, the place in the grid, the seed, counts and what was measured."""
+    study, scale = folder.study(), folder.choice().scale
+    rows: list[Row] = []
+    for run in folder.runs():
+        labels, config = folder.labels(run), run.config()
+        sessions = run.sessions()
+        fixed = {"study": study.name, "scale": scale, "run": run.path.name}
+        axes = {"env": config.env, "agent": config.agent, **labels}
+        machine = {"machine": sessions[-1]["device"]} if sessions else {}
+        rows += [{**fixed, **axes, **machine, **row} for row in run.rows()]
+    return rows
+
+
+def write_table(folder: StudyFolder) -> Path:
+    """table.csv of a study, with what there is so far."""
+    return save(rows_of(folder), folder.path / TABLE)
+
+
+def save(rows: Sequence[Row], path: Path) -> Path:
+    names = columns(rows)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, text.getvalue())
+    return path
+
+
+def columns(rows: Iterable[Row]) -> list[str]:
+    """Places, axes, then metrics by name."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    axes = [name for name in names if name not in PLACES and "/" not in name]
+    return [*PLACES[:3], *axes, *PLACES[3:], *sorted(name for name in names if "/" in name)]
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value) if isinstance(value, float) else value
+
+
+def load(path: str | Path) -> list[Row]:
+    """A table as rows with numbers; absent cells are absent."""
+    try:
+        with open(path, newline="") as file:
+            found = list(csv.DictReader(file))
+    except OSError as error:
+        raise HomingError(f"cannot read {path}: {error.strerror}") from error
+    rows = [
+        {name: _value(name, text) for name, text in row.items() if text not in ("", None)} for row in found
+    ]
+    if rows and (missing := [name for name in ("run", "seed", "step") if name not in rows[0]]):
+        raise ConfigError(f"{path} is no table of a study: it has no column {missing[0]}")
+    return rows
+
+
+def _value(name: str, text: str) -> Any:
+    if name in ("study", "run", "machine"):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def axes_of(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """The axes of a table and their labels, in the order in which they first appear."""
+    names = [name for name in columns(rows) if "/" not in name and name not in (*RESERVED, "scale")]
+    return {name: list(dict.fromkeys(row[name] for row in rows if name in row)) for name in names}
+
+
+def merge(sources: Sequence[str | Path], out: Path) -> Path:
+    """Tables of several machines in one: rows that are there twice count once, the later source wins.
+
+    Sources are tables or folders of studies.
+    """
+    merged: dict[tuple[Any, ...], Row] = {}
+    names: set[Any] = set()
+    for source in sources:
+        path = Path(source)
+        rows = rows_of(StudyFolder.existing(path)) if path.is_dir() else load(path)
+        names |= {(row.get("study"), row.get("scale")) for row in rows}
+        for row in rows:
+            axes = tuple(sorted((k, str(v)) for k, v in row.items() if "/" not in k and k not in PLACES))
+            merged[row.get("study"), axes, row["seed"], row["iteration"]] = row
+    if len(names) > 1:
+        told = ", ".join(f"{name} (scale {scale})" for name, scale in sorted(names, key=str))
+        raise ConfigError(f"these are not parts of one study: {told}")
+    return save(sorted(merged.values(), key=lambda row: (row["run"], row["step"], row["seed"])), out)
