@@ -6,7 +6,7 @@ from probes import walk
 from homing.agents import AGENTS, make_agent
 from homing.errors import UnknownNameError
 from homing.presets import PRESETS, preset
-from homing.training.offpolicy import make_plan
+from homing.training.loops import make_plan
 
 
 @pytest.mark.parametrize(("agent", "name"), [(agent, name) for agent in PRESETS for name in PRESETS[agent]])

@@ -11,10 +11,9 @@ import jax
 
 from homing import hardware
 from homing.compilation import Compiled, process_seconds
-from homing.config import Plan
 from homing.doctor import free_bytes
+from homing.schedule import Schedule
 from homing.settings import build, run_config
-from homing.training.offpolicy import OffPolicy
 from homing.training.seeds import programs, seed_keys
 
 
@@ -40,7 +39,7 @@ def bench(
     parts = build(config)
     if (free := free_bytes()) is not None:
         parts.plan.check_fits(free)
-    made = programs(OffPolicy(parts.env, parts.agent, parts.plan), parts.eval_env)
+    made = programs(parts.loop, parts.eval_env)
     compiled = Compiled(made, seed_keys(config.seeds))
     clock = _Clock(compiled, compiled.init())
     clock.run(0, 1)
@@ -78,7 +77,7 @@ class _Clock:
         return time.perf_counter() - begin
 
 
-def _times(clock: _Clock, plan: Plan, seconds: float) -> dict[str, Any]:
+def _times(clock: _Clock, plan: Schedule, seconds: float) -> dict[str, Any]:
     """Seconds of an iteration in the prefill and after it, in several rounds of which the median counts."""
     prefill = plan.prefill_iterations
     collect = clock.run(1, prefill) / (prefill - 1) if prefill > 1 else None
@@ -91,7 +90,7 @@ def _times(clock: _Clock, plan: Plan, seconds: float) -> dict[str, Any]:
     return {"collect": collect, "iteration": median(rounds), "rounds": rounds, "measured": 5 * count}
 
 
-def _speeds(plan: Plan, times: dict[str, Any]) -> dict[str, Any]:
+def _speeds(plan: Schedule, times: dict[str, Any]) -> dict[str, Any]:
     each, collect = times["iteration"], times["collect"]
     told = {
         "env_steps_per_second": plan.seeds * plan.steps_per_iteration / each,
@@ -117,14 +116,14 @@ def _evaluation(compiled: Compiled, clock: _Clock) -> float:
     return median(taken[1:])
 
 
-def _evaluation_share(plan: Plan, times: dict[str, Any], evaluation: float) -> float:
+def _evaluation_share(plan: Schedule, times: dict[str, Any], evaluation: float) -> float:
     """Of the time of a whole run by this plan."""
     collect = times["collect"] or times["iteration"]
     training = plan.train_iterations * times["iteration"] + plan.prefill_iterations * collect
     return plan.epochs * evaluation / (plan.epochs * evaluation + training)
 
 
-def _memory(plan: Plan) -> dict[str, int]:
+def _memory(plan: Schedule) -> dict[str, int]:
     told = {"planned_bytes": plan.bytes_in_all}
     stats = jax.devices()[0].memory_stats() or {}
     if "peak_bytes_in_use" in stats:

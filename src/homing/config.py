@@ -1,4 +1,4 @@
-"""What a user asks of a training run (`TrainConfig`), and the whole numbers that follow from it (`Plan`)."""
+"""What a user asks of off-policy training (`TrainConfig`), and the whole numbers that follow (`Plan`)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Literal
 
 from homing import replay
 from homing.errors import ConfigError, unknown
+from homing.schedule import MAX_COUNT, WORKSPACE, Schedule, Sizes, check_at_least_one, human_bytes
 
 MAX_DENOMINATOR = 10_000  # keeps counts of updates on the device inside int32
 MAX_UNROLL = 32_767  # replay counts rows of a segment in int16
-MAX_COUNT = 2**31 - 1  # counters on the device are int32
-WORKSPACE = 1.25  # compiled programs need room beside what they keep
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,17 +43,8 @@ class TrainConfig:
     """Memory for batches prepared at once; results do not depend on it."""
 
     def __post_init__(self) -> None:
-        for name in (
-            "total_steps",
-            "num_envs",
-            "unroll_length",
-            "batch_size",
-            "replay_rows",
-            "evaluations",
-            "eval_envs",
-        ):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        counts = ("total_steps", "num_envs", "unroll_length", "batch_size", "replay_rows", "evaluations")
+        check_at_least_one(self, *counts, "eval_envs")
         if self.prefill_rows < 0:
             raise ConfigError(f"prefill_rows is {self.prefill_rows}; 0 means no prefill")
         if not self.updates_per_step > 0 or not math.isfinite(self.updates_per_step):
@@ -78,27 +68,12 @@ class TrainConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sizes:
-    """Sizes of one seed that no arithmetic on a config can tell: from the environment and the agent."""
-
-    state_dim: int
-    action_dim: int
-    goal_dim: int
-    learner_bytes: int = 0
-    env_bytes: int = 0
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """The integers of a run. An iteration collects one unroll in every lane, then makes its updates."""
+class Plan(Schedule):
+    """The integers of an off-policy run."""
 
     config: TrainConfig
-    sizes: Sizes
-    seeds: int = 1
 
     def __post_init__(self) -> None:
-        if self.seeds < 1:
-            raise ConfigError(f"seeds is {self.seeds}; it must be at least 1")
         if self.train_iterations < 1:
             prefill = self.prefill_iterations * self.steps_per_iteration
             raise ConfigError(
@@ -111,38 +86,13 @@ class Plan:
                 f"in {self.train_iterations} iterations; "
                 f"raise it to {1 / (self.train_iterations * self.steps_per_iteration):.3g} or more"
             )
-        if max(self.total_steps, self.total_updates) > MAX_COUNT:
-            raise ConfigError(f"more than {MAX_COUNT} steps or updates are not counted; lower total_steps")
-
-    # Iterations.
-
-    @property
-    def steps_per_iteration(self) -> int:
-        return self.config.num_envs * self.config.unroll_length
+        self.check_counts()
 
     @property
     def prefill_iterations(self) -> int:
         return -(-self.config.prefill_rows // self.config.unroll_length)
 
-    @property
-    def iterations(self) -> int:
-        """All of them, the prefill included."""
-        return -(-self.config.total_steps // self.steps_per_iteration)
-
-    @property
-    def train_iterations(self) -> int:
-        return self.iterations - self.prefill_iterations
-
-    @property
-    def total_steps(self) -> int:
-        """Steps of one seed at the end: the asked number or less than one iteration more."""
-        return self.steps_at(self.iterations)
-
-    def steps_at(self, iteration: int) -> int:
-        """Environment steps of one seed before this iteration."""
-        return iteration * self.steps_per_iteration
-
-    # Updates: past the prefill, iteration i makes ⌊(i + 1) r⌋ − ⌊i r⌋ of them, r = updates_ratio.
+    # Updates.
 
     @property
     def updates_ratio(self) -> Fraction:
@@ -154,14 +104,6 @@ class Plan:
     def updates_per_iteration(self) -> int:
         """⌊r⌋: what every iteration makes; some make one more."""
         return self.updates_ratio.numerator // self.updates_ratio.denominator
-
-    def updates_at(self, iteration: int) -> int:
-        """Gradient steps of one seed before this iteration."""
-        return math.floor(max(iteration - self.prefill_iterations, 0) * self.updates_ratio)
-
-    @property
-    def total_updates(self) -> int:
-        return self.updates_at(self.iterations)
 
     @property
     def batch_bytes(self) -> int:
@@ -184,21 +126,6 @@ class Plan:
         """The most updates of an iteration that fill no chunk."""
         odd_one = int(self.updates_ratio.denominator > 1)
         return min(self.updates_per_iteration % self.chunk_updates + odd_one, self.chunk_updates - 1)
-
-    # Epochs: what runs compiled between two evaluations.
-
-    @property
-    def epochs(self) -> int:
-        """As many as evaluations were asked for, unless there are too few iterations or updates."""
-        needed = math.ceil(1 / self.updates_ratio)  # iterations that surely contain an update
-        return max(min(self.config.evaluations, self.train_iterations // needed), 1)
-
-    def epoch_bounds(self, epoch: int) -> tuple[int, int]:
-        """First iteration of an epoch, and the first after it; the prefill belongs to the first epoch."""
-        start, stop = (
-            self.prefill_iterations + self.train_iterations * e // self.epochs for e in (epoch, epoch + 1)
-        )
-        return (start if epoch else 0), stop
 
     # Memory.
 
@@ -228,61 +155,17 @@ class Plan:
             "batches": self.chunk_updates * self.batch_bytes,
         }
 
-    @property
-    def bytes_per_seed(self) -> int:
-        parts = self.bytes_by_part
-        return parts["replay"] + math.ceil(WORKSPACE * (sum(parts.values()) - parts["replay"]))
-
-    @property
-    def bytes_in_all(self) -> int:
-        return self.seeds * self.bytes_per_seed
-
-    def fits(self, free_bytes: int) -> bool:
-        return self.bytes_in_all <= free_bytes
-
     def fitting(self, free_bytes: int) -> dict[str, Plan]:
-        """Plans that fit, by the one setting changed: each the largest of its kind."""
+        """Plans that fit, by the one setting changed: narrow storage, less replay, fewer seeds."""
         if self.fits(free_bytes):
             return {"as asked": self}
         narrow = dataclasses.replace(self, config=dataclasses.replace(self.config, storage="bfloat16"))
         candidates = {
-            "seeds": self._with_fewer_seeds(free_bytes),
+            "storage": narrow if self.config.storage == "float32" and narrow.fits(free_bytes) else None,
             "replay_rows": self._with_less_replay(free_bytes),
+            "seeds": self.with_fewer_seeds(free_bytes),
         }
-        if self.config.storage == "float32" and narrow.fits(free_bytes):
-            candidates["storage"] = narrow
         return {name: plan for name, plan in candidates.items() if plan is not None}
-
-    def largest_fitting(self, free_bytes: int) -> Plan:
-        """This plan or the nearest that fits: narrow storage, else less replay, else fewer seeds."""
-        offers = self.fitting(free_bytes)
-        for name in ("as asked", "storage", "replay_rows", "seeds"):
-            if name in offers:
-                return offers[name]
-        raise ConfigError(
-            f"one seed needs {human_bytes(self.bytes_per_seed)} and {human_bytes(free_bytes)} are free; "
-            f"lower num_envs (now {self.config.num_envs}) or the networks' width and depth"
-        )
-
-    def check_fits(self, free_bytes: int) -> None:
-        """Raise, with every single change that would do, unless the run fits."""
-        if self.fits(free_bytes):
-            return
-        self.largest_fitting(free_bytes)
-        values = {
-            "seeds": lambda plan: plan.seeds,
-            "replay_rows": lambda plan: plan.config.replay_rows,
-            "storage": lambda plan: plan.config.storage,
-        }
-        ways = [f"{name} {values[name](plan)}" for name, plan in self.fitting(free_bytes).items()]
-        raise ConfigError(
-            f"the run needs {human_bytes(self.bytes_in_all)} and {human_bytes(free_bytes)} are free; "
-            f"it fits with {' or '.join(ways)}"
-        )
-
-    def _with_fewer_seeds(self, free_bytes: int) -> Plan | None:
-        seeds = free_bytes // self.bytes_per_seed
-        return dataclasses.replace(self, seeds=seeds) if seeds >= 1 else None
 
     def _with_less_replay(self, free_bytes: int) -> Plan | None:
         slot = replay.size_in_bytes(dataclasses.replace(self.ring_shape, slots=1))
@@ -293,8 +176,7 @@ class Plan:
         return dataclasses.replace(self, config=dataclasses.replace(self.config, replay_rows=rows))
 
     def __str__(self) -> str:
-        config, ratio = self.config, self.updates_ratio
-        shape, parts = self.ring_shape, self.bytes_by_part
+        config, ratio, shape = self.config, self.updates_ratio, self.ring_shape
         exact = self.steps_per_iteration / float(ratio)
         return "\n".join(
             [
@@ -302,20 +184,11 @@ class Plan:
                 f"{config.unroll_length} steps ({self.prefill_iterations} of them prefill)",
                 f"updates  {self.total_updates:,} of {config.batch_size} rows, {float(ratio):g} an iteration "
                 f"(one for {exact:.4g} steps), prepared {self.chunk_updates} at a time",
-                f"evals    {self.epochs}, every {self.train_iterations / self.epochs:.4g} iterations, "
-                f"{config.eval_envs} episodes each",
+                self.evaluation_line(),
                 f"replay   {shape.slots * shape.segment_length:,} rows of each env, {config.storage}",
-                f"memory   {human_bytes(self.bytes_per_seed)} a seed ("
-                + ", ".join(f"{name} {human_bytes(size)}" for name, size in parts.items())
-                + f"), {human_bytes(self.bytes_in_all)} for {self.seeds} seed{'s' if self.seeds > 1 else ''}",
+                self.memory_line(),
             ]
         )
 
 
-def human_bytes(count: float) -> str:
-    """A size as a person says it: 1.7 GiB."""
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.3g} {unit}"
-        count /= 1024
-    return f"{count:.3g} GiB"
+__all__ = ["MAX_COUNT", "WORKSPACE", "Plan", "Sizes", "TrainConfig", "human_bytes"]

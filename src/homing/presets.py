@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from homing.agents import AGENTS, CRLConfig, SACConfig, TD3Config
+from homing.agents import AGENTS, CRLConfig, PPOConfig, SACConfig, TD3Config
 from homing.config import TrainConfig
+from homing.config_onpolicy import OnPolicyConfig
 from homing.errors import ConfigError, unknown
 from homing.nets import NetConfig
 
@@ -83,6 +84,15 @@ PRESETS: dict[str, dict[str, Preset]] = {
         "fast": Preset(_FAST, _TEN_MILLION, TD3Config()),
         "quickstart": Preset(
             _QUICKSTART, _LITTLE, TD3Config(her=True, critic_net=_SMALL_RELU, actor_net=_SMALL_RELU)
+        ),
+    },
+    "ppo": {
+        "paper": Preset(_PAPER, OnPolicyConfig(), PPOConfig()),
+        "fast": Preset(_FAST, OnPolicyConfig(total_steps=10_000_000, evaluations=50), PPOConfig()),
+        "quickstart": Preset(
+            _QUICKSTART,
+            OnPolicyConfig(total_steps=500_000, num_envs=128, unroll_length=20, evaluations=8, eval_envs=128),
+            PPOConfig(minibatches=4, passes=4, actor_net=_SMALL, value_net=_SMALL),
         ),
     },
 }

@@ -95,7 +95,7 @@ GOAL_SAMPLERS: dict[str, GoalSampler] = {
 def goals(name: str, share: float, ring: Ring, line: Timeline, rows: Rows, key: Key, gamma: float) -> Array:
     """Goals [B, goal_dim] by the sampler called `name`, each row with probability `share`; else commanded."""
     sampler = GOAL_SAMPLERS[name]
-    if share == 1:
+    if isinstance(share, (int, float)) and share == 1:  # in a population it can be traced
         return sampler(ring, line, rows, key, gamma)
     k_sampler, k_share = jax.random.split(key)
     chosen = jax.random.bernoulli(k_share, share, rows.position.shape)

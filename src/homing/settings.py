@@ -7,13 +7,12 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
-from homing.agents import AGENTS, OffPolicyAgent, make_agent
-from homing.config import Plan, TrainConfig
+from homing.agents import AGENTS, make_agent
 from homing.envs import make
 from homing.envs.registry import resolve
 from homing.errors import ConfigError, unknown
-from homing.presets import preset
-from homing.training.offpolicy import make_plan
+from homing.presets import DEFAULT, preset
+from homing.training.loops import make_loop, make_plan
 
 MAX_SEED = 2**31 - 1
 
@@ -46,7 +45,8 @@ class RunConfig:
 
     agent: str
     env: str
-    train: TrainConfig
+    train: Any
+    """Of the training loop: a TrainConfig, or an OnPolicyConfig for an on-policy agent."""
     settings: Any
     """Of the agent."""
     seeds: tuple[int, ...] = (0,)
@@ -54,6 +54,7 @@ class RunConfig:
     eval_env: str | None = None
     episode_length: int = 1000
     physics: str | None = None
+    reward: str = "sparse"
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     save: SaveConfig = dataclasses.field(default_factory=SaveConfig)
 
@@ -74,8 +75,13 @@ class Parts(NamedTuple):
 
     env: Any
     eval_env: Any
-    agent: OffPolicyAgent
-    plan: Plan
+    agent: Any
+    plan: Any  # a Schedule, of the loop's kind
+
+    @property
+    def loop(self) -> Any:
+        """The training loop of one seed."""
+        return make_loop(self.env, self.agent, self.plan)
 
 
 def run_config(
@@ -87,8 +93,8 @@ def run_config(
     changes: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> RunConfig:
-    """A preset with changes by field name: of TrainConfig, of the agent's config or of SaveConfig."""
-    chosen = preset(agent, preset_name)
+    """A preset with changes by field name: of the loop's config, of the agent's or of SaveConfig."""
+    chosen = preset(agent, preset_name, env)
     parts = {"train": chosen.train, "settings": chosen.agent, "save": SaveConfig()}
     for name, value in (changes or {}).items():
         owner = _owner(parts, name)
@@ -110,6 +116,7 @@ def build(config: RunConfig) -> Parts:
     eval_env = environment(config, config.eval_env or config.env, config.train.eval_envs)
     check_alike(env, eval_env)
     agent = make_agent(config.settings, env.spec)
+    check_relabelled_reward(config, env, agent)
     return Parts(env, eval_env, agent, make_plan(config.train, env, agent, seeds=len(config.seeds)))
 
 
@@ -133,8 +140,20 @@ def environment(config: InEnvironment, id: str, num_envs: int) -> Any:
         num_envs=num_envs,
         episode_length=config.episode_length,
         physics=config.physics,
+        reward=getattr(config, "reward", "sparse"),
         options=config.options if id == config.env else None,
     )
+
+
+def check_relabelled_reward(config: RunConfig, env: Any, agent: Any) -> None:
+    """A dense reward is computed anew from stored states: narrow ones would drown it in rounding."""
+    storage = getattr(config.train, "storage", "float32")
+    relabels = getattr(agent, "goal_sampler", "commanded") != "commanded"
+    if env.shaping is not None and relabels and storage != "float32":
+        raise ConfigError(
+            f"a dense reward for other goals needs --storage float32, not {storage}; "
+            "or train with the sparse reward, or without --her"
+        )
 
 
 def check_alike(env: Any, other: Any) -> None:
@@ -159,7 +178,8 @@ def from_json(content: Mapping[str, Any]) -> RunConfig:
     if agent not in AGENTS:
         raise unknown("agent", agent, AGENTS)
     settings = decode(AGENTS[agent][0], content["settings"])
-    return decode(RunConfig, {**content, "settings": settings})
+    train = decode(type(preset(agent, DEFAULT).train), content["train"])
+    return decode(RunConfig, {**content, "settings": settings, "train": train})
 
 
 def decode(kind: type, content: Mapping[str, Any]) -> Any:

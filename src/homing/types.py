@@ -83,3 +83,18 @@ class Batch(struct.PyTreeNode):
     reward: Array  # of reaching, with this action, this goal
     discount: Array
     weight: Array  # [B]
+
+
+class Rollout(struct.PyTreeNode):
+    """A stretch of experience that is learned from once: from an unroll, into an on-policy agent.
+
+    Unlike a Segment it keeps where every action led, also where the time limit cut the episode off.
+    """
+
+    obs: Obs  # [T, N, ...]  what the action answered to
+    choice: Array  # [T, N, ...]  what the policy drew; the action follows from it
+    next_obs: Obs  # [T, N, ...]  of the same episode
+    reached: Array  # [T, N, goal_dim]
+    reward: Array  # [T, N]
+    discount: Array  # [T, N]  0 where the episode terminated
+    last: Array  # [T, N]  bool: the next row is another episode

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from homing.agents.base import OffPolicyAgent, SpaceSpec
+from homing.agents.base import OffPolicyAgent, OnPolicyAgent, SpaceSpec
 from homing.agents.crl import CRL, CRLConfig
+from homing.agents.normalised import Normalised
+from homing.agents.ppo import PPO, PPOConfig
 from homing.agents.sac import SAC, SACConfig
 from homing.agents.td3 import TD3, TD3Config
 from homing.errors import unknown
@@ -14,6 +16,7 @@ AGENTS: dict[str, tuple[type, type]] = {
     "crl": (CRLConfig, CRL),
     "sac": (SACConfig, SAC),
     "td3": (TD3Config, TD3),
+    "ppo": (PPOConfig, PPO),
 }
 
 
@@ -24,21 +27,25 @@ def agent_config(name: str) -> Any:
     return AGENTS[name][0]()
 
 
-def make_agent(config: Any, spec: SpaceSpec) -> OffPolicyAgent:
+def make_agent(config: Any, spec: SpaceSpec) -> Any:
     """The agent that `config` describes, for environments like `spec`."""
     for config_type, agent_type in AGENTS.values():
         if type(config) is config_type:
-            return agent_type(config, spec)
+            agent = agent_type(config, spec)
+            return Normalised(agent) if getattr(config, "normalise_observations", False) else agent
     raise TypeError(f"{type(config).__name__} is the config of no agent")
 
 
 __all__ = [
     "AGENTS",
     "CRL",
+    "PPO",
     "SAC",
     "TD3",
     "CRLConfig",
     "OffPolicyAgent",
+    "OnPolicyAgent",
+    "PPOConfig",
     "SACConfig",
     "TD3Config",
     "agent_config",

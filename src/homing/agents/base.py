@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
-from homing.types import Array, Batch, Key, Metrics, Obs
+from homing.types import Array, Batch, Key, Metrics, Obs, Rollout
 
 L = TypeVar("L")
 
@@ -52,4 +52,32 @@ class OffPolicyAgent(Protocol[L]):
         An agent that also has `draw(key, rows)` gets its result in place of a key: the loop then draws the
         random numbers of many updates at once, which is quicker.
         """
+        ...
+
+
+class OnPolicyAgent(Protocol[L]):
+    """An agent that learns only from what its present policy did."""
+
+    def init(self, key: Key) -> L:
+        """A learner that has seen nothing."""
+        ...
+
+    def act(self, learner: L, obs: Obs, key: Key, *, explore: bool) -> Array:
+        """Actions in [−1, 1] for observations [...]; without `explore` the key has no influence."""
+        ...
+
+    def choose(self, learner: L, obs: Obs, key: Key) -> Array:
+        """What the exploring policy draws, and later needs to know of its choice."""
+        ...
+
+    def action_of(self, choice: Array) -> Array:
+        """The action in [−1, 1] that follows from a choice."""
+        ...
+
+    def updates_per_rollout(self, num_envs: int) -> int:
+        """Gradient steps that `learn` makes; a ConfigError where so many lanes cannot be divided."""
+        ...
+
+    def learn(self, learner: L, rollout: Rollout, key: Key) -> tuple[L, Metrics]:
+        """All updates of one iteration."""
         ...

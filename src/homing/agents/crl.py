@@ -43,6 +43,8 @@ class CRLConfig:
     """Wanted entropy of the policy for each action dimension."""
     random_goals: float = 0.0
     """Share of the policy's training goals that come from another row instead of the row's own future."""
+    normalise_observations: bool = False
+    """Shift and scale states and goals by their running means and deviations."""
 
     def __post_init__(self) -> None:
         if self.objective not in contrastive.OBJECTIVES:
@@ -73,7 +75,6 @@ class CRL:
         self.spec = spec
         self.gamma = config.gamma
         self.energy = ENERGIES[config.energy]
-        self.objective = contrastive.OBJECTIVES[config.objective]
         self.target_entropy = config.entropy_target * spec.action_dim
         dim = config.representation_dim
         self.nets = Stack(
@@ -134,10 +135,9 @@ class CRL:
         return sum(losses), metrics[0] | metrics[1] | metrics[2]
 
     def _critic_loss(self, phi: Array, psi: Array) -> tuple[Array, Metrics]:
-        logits = self.energy.pairs(phi, psi)
-        penalty = contrastive.logsumexp_penalty(logits)
-        loss = self.objective(logits) + self.config.logsumexp_weight * penalty
-        return loss, {"critic_loss": loss} | contrastive.describe(logits)
+        config = self.config
+        loss = contrastive.loss(phi, psi, config.energy, config.objective, config.logsumexp_weight)
+        return loss, {"critic_loss": loss} | contrastive.describe(self.energy.pairs(phi, psi))
 
     def _actor_loss(
         self, params: Any, state: Array, action: Array, log_prob: Array, psi: Array

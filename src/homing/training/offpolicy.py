@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 from jax import lax
 
 from homing import relabel, replay
 from homing.agents.base import OffPolicyAgent
-from homing.config import Plan, Sizes, TrainConfig
-from homing.evaluation import evaluate
+from homing.config import Plan, TrainConfig
 from homing.replay import Ring, Timeline
 from homing.rollout import unroll
-from homing.types import Array, Batch, EnvState, Key, Metrics, Obs
+from homing.training.loop import (
+    TrainState,
+    evaluate_greedy,
+    iteration_key,
+    run_epoch,
+    sizes_of,
+    watched,
+)
+from homing.types import Array, Batch, Key, Metrics, Obs
 
-# Streams of random numbers that start from a seed's key.
-COLLECT, EVALUATE = 0, 1
 # Batches on which an iteration's metrics are measured.
 MEASURED_BATCHES = 8
-
-
-class TrainState(struct.PyTreeNode):
-    """A run of one seed between two iterations: arrays only. Counters that seeds share are arguments."""
-
-    env: EnvState
-    ring: Ring
-    learner: Any
-    key: Key  # never changes: an iteration's key is folded from it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,24 +46,16 @@ class OffPolicy:
         )
 
     def epoch(self, train: TrainState, start: Array, stop: Array) -> tuple[TrainState, Metrics]:
-        """Iterations start..stop−1 and their mean metrics. The bounds are data: one program for all."""
-        totals = jax.tree.map(_zeros, self._metrics(train))
+        """Iterations start..stop−1 and the means of their metrics."""
+        return run_epoch(self.iterate, self._metrics(train), train, start, stop, self.plan)
 
-        def body(iteration: Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
-            return self.iterate(carry[0], carry[1], iteration)
-
-        train, totals = lax.fori_loop(start, stop, body, (train, totals))
-        return train, self._means(totals, start, stop) | {"finite": _all_finite(train)}
-
-    def iterate(self, train: TrainState, totals: Metrics, iteration: Array) -> tuple[TrainState, Metrics]:
-        """Collect one unroll, then, past the prefill, learn from all that is stored; `totals` sum metrics."""
-        k_collect, k_learn, k_measure = jax.random.split(self._key(train, iteration), 3)
+    def iterate(self, train: TrainState, iteration: Array) -> tuple[TrainState, Metrics]:
+        """Collect one unroll, then, past the prefill, learn from all that is stored."""
+        k_collect, k_learn, k_measure = jax.random.split(iteration_key(train, iteration), 3)
         train = self.collect(train, iteration, k_collect)
         line = replay.timeline(train.ring, iteration + 1)
         train = train.replace(learner=self.learn(train, line, iteration, k_learn))
-        trained = iteration >= self.plan.prefill_iterations
-        measured = self.measure(train, line, updates_before(self.plan, iteration + 1), k_measure)
-        return train, jax.tree.map(lambda total, x: total + jnp.where(trained, x, 0), totals, measured)
+        return train, self.measure(train, line, updates_before(self.plan, iteration + 1), k_measure)
 
     def collect(self, train: TrainState, iteration: Array, key: Key) -> TrainState:
         """One unroll of the exploring policy, into the ring."""
@@ -78,7 +64,8 @@ class OffPolicy:
             return self.agent.act(train.learner, obs, k_action, explore=True)
 
         env, segment = unroll(self.env, train.env, policy, key, self.plan.config.unroll_length)
-        return train.replace(env=env, ring=replay.insert(train.ring, segment, iteration))
+        learner = watched(self.agent, train.learner, segment.obs, segment.reached)
+        return train.replace(env=env, ring=replay.insert(train.ring, segment, iteration), learner=learner)
 
     def learn(self, train: TrainState, line: Timeline, iteration: Array, key: Key) -> Any:
         """The updates of one iteration: whole chunks, then what is left over; none during the prefill.
@@ -118,14 +105,7 @@ class OffPolicy:
 
     def evaluate(self, train: TrainState, iteration: Array, env: Any) -> Metrics:
         """The greedy policy on fresh starts and goals of `env`."""
-
-        def policy(obs: Obs, key: Key) -> Array:
-            return self.agent.act(train.learner, obs, key, explore=False)
-
-        return evaluate(env, policy, self._key(train, iteration, EVALUATE))
-
-    def _key(self, train: TrainState, iteration: Array, stream: int = COLLECT) -> Key:
-        return jax.random.fold_in(jax.random.fold_in(train.key, stream), iteration)
+        return evaluate_greedy(self.agent, train, iteration, env)
 
     def _batch(self, ring: Ring, line: Timeline, key: Key) -> Batch:
         """One batch of relabelled rows [B]."""
@@ -155,24 +135,10 @@ class OffPolicy:
         line = replay.timeline(train.ring, jnp.int32(1))
         return jax.eval_shape(lambda train: self.measure(train, line, jnp.int32(0), train.key), train)
 
-    def _means(self, totals: Metrics, start: Array, stop: Array) -> Metrics:
-        """Over the iterations that learned; NaN if none did."""
-        first = jnp.maximum(start, self.plan.prefill_iterations)
-        iterations = jnp.maximum(stop - first, 0).astype(jnp.float32)
-        return jax.tree.map(lambda total: total / iterations, totals)
-
 
 def make_plan(config: TrainConfig, env: Any, agent: OffPolicyAgent, seeds: int = 1) -> Plan:
     """The plan of a run; shapes are traced, nothing is allocated."""
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    sizes = Sizes(
-        state_dim=env.spec.state_dim,
-        action_dim=env.spec.action_dim,
-        goal_dim=env.spec.goal_dim,
-        learner_bytes=_size_of(agent.init, key),
-        env_bytes=_size_of(env.reset, key),
-    )
-    return Plan(config=config, sizes=sizes, seeds=seeds)
+    return Plan(config=config, sizes=sizes_of(env, agent), seeds=seeds)
 
 
 def draws(agent: OffPolicyAgent, key: Key, rows: int) -> Any:
@@ -188,22 +154,5 @@ def updates_before(plan: Plan, iteration: Array) -> Array:
     return trained * whole + trained // denominator * part + trained % denominator * part // denominator
 
 
-def _size_of(fn: Callable[..., Any], *args: Any) -> int:
-    leaves = jax.tree.leaves(jax.eval_shape(fn, *args))
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
-
-
-def _zeros(leaf: Any) -> Array:
-    return jnp.zeros(leaf.shape, leaf.dtype)
-
-
 def _take(tree: Any, i: Array) -> Any:
     return jax.tree.map(lambda x: x[i], tree)
-
-
-def _all_finite(train: TrainState) -> Array:
-    """[] bool: no NaN or infinity in what was learned or in what the policy sees."""
-    leaves = [
-        x for x in jax.tree.leaves((train.learner, train.env.obs)) if jnp.issubdtype(x.dtype, jnp.floating)
-    ]
-    return jnp.stack([jnp.all(jnp.isfinite(x)) for x in leaves]).all()

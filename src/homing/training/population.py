@@ -12,7 +12,7 @@ import numpy as np
 
 from homing.agents import make_agent
 from homing.settings import Parts, RunConfig, build
-from homing.training.offpolicy import OffPolicy
+from homing.training.loops import make_loop
 from homing.training.seeds import Variants, with_values
 from homing.types import Array
 
@@ -37,7 +37,7 @@ def shape_of(config: RunConfig) -> RunConfig:
 def loop_of(config: RunConfig, parts: Parts, values: Mapping[str, Array]) -> Any:
     """The training loop of a member with these values, which may be traced."""
     agent = make_agent(with_values(config.settings, values), parts.env.spec)
-    return OffPolicy(parts.env, agent, parts.plan)
+    return make_loop(parts.env, agent, parts.plan)
 
 
 def variants(configs: Sequence[RunConfig], parts: Parts) -> Variants | None:
@@ -64,7 +64,7 @@ def joined_parts(configs: Sequence[RunConfig]) -> Parts:
 
 def can_vary(config: RunConfig, parts: Parts, name: str) -> bool:
     """Whether a value may differ inside one program; one that decides how it is built may not."""
-    plain = OffPolicy(parts.env, parts.agent, parts.plan)
+    plain = parts.loop
     train = jax.eval_shape(plain.init, jax.random.key(0))
     count = jax.ShapeDtypeStruct((), jnp.int32)
 

@@ -20,7 +20,6 @@ from homing.runs import Row, WriteError
 from homing.settings import Parts
 from homing.training.devices import Placement, agreed, is_first
 from homing.training.members import Member
-from homing.training.offpolicy import OffPolicy
 from homing.training.population import variants
 from homing.training.seeds import programs, seed_keys
 from homing.training.signals import Stopped, StopRequest
@@ -55,7 +54,7 @@ class Run:
         self.save_config, self.go_on = members[0].config.save, f"{again} {home}"
         self.placement = placement
         self.made = programs(
-            OffPolicy(parts.env, parts.agent, parts.plan),
+            parts.loop,
             parts.eval_env,
             variants([member.config for member in members], parts),
             placement,

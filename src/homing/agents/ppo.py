@@ -1,0 +1,207 @@
+"""PPO: a policy that moves a little at a time towards what turned out better than expected."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import lax
+
+from homing.agents.actor_critic import forward, init_params, join
+from homing.agents.base import SpaceSpec
+from homing.agents.parts import log_density, log_slope, softplus_gaussian
+from homing.errors import ConfigError
+from homing.nets import ADAM, MLP, Fit, NetConfig, adam
+from homing.types import Array, Key, Metrics, Obs, Rollout
+
+POLICY_NET = NetConfig(width=32, depth=4)
+VALUE_NET = NetConfig(width=256, depth=5)
+
+
+@dataclasses.dataclass(frozen=True)
+class PPOConfig:
+    """Settings of PPO; the defaults are the paper's."""
+
+    gamma: float = 0.97
+    """Discount of rewards."""
+    gae_lambda: float = 0.95
+    """How far advantages trust rewards more than the value function."""
+    clip: float = 0.3
+    """How far a choice may become more or less probable before its gradient stops."""
+    entropy_weight: float = 1e-4
+    value_weight: float = 0.25
+    """Weight of the mean squared error of the value function."""
+    reward_scale: float = 1.0
+    """Rewards are multiplied by it."""
+    minibatches: int = 16
+    """Updates in one pass over a rollout: its lanes are dealt into so many parts."""
+    passes: int = 1
+    """Passes over a rollout."""
+    lr: float = 3e-4
+    actor_net: NetConfig = POLICY_NET
+    """The policy."""
+    value_net: NetConfig = VALUE_NET
+    """The value function."""
+    normalise_observations: bool = False
+    """Shift and scale states and goals by their running means and deviations."""
+
+    def __post_init__(self) -> None:
+        for name in ("gamma", "gae_lambda"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must lie between 0 and 1")
+        if not self.clip > 0:
+            raise ConfigError(f"clip is {self.clip}; it must be more than 0, for instance 0.3")
+        for name in ("minibatches", "passes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+
+
+class Samples(struct.PyTreeNode):
+    """A rollout as the losses need it, [T, N, ...]."""
+
+    obs: Obs
+    choice: Array
+    log_prob: Array  # under the policy that chose
+    advantage: Array
+    value_target: Array
+
+
+class PPO:
+    """One learner of policy and value function; choices are what goes into the tanh."""
+
+    def __init__(self, config: PPOConfig, spec: SpaceSpec):
+        self.config, self.spec, self.gamma = config, spec, config.gamma
+        self.actor = MLP(config.actor_net, 2 * spec.action_dim)
+        self.values = MLP(config.value_net, 1)
+
+    def init(self, key: Key) -> Fit:
+        k_actor, k_value = jax.random.split(key)
+        seen = self.spec.state_dim + self.spec.goal_dim
+        params = {
+            "actor": init_params(self.actor, k_actor, seen),
+            "value": init_params(self.values, k_value, seen),
+        }
+        return Fit(params=params, opt_state=ADAM.init(params))
+
+    def policy(self, params: Any, obs: Obs) -> tuple[Array, Array]:
+        """Mean and log-deviation of the Gaussian under the tanh."""
+        return softplus_gaussian(forward(self.actor, params["actor"], join(obs.state, obs.goal)))
+
+    def choose(self, learner: Fit, obs: Obs, key: Key) -> Array:
+        mean, log_std = self.policy(learner.params, obs)
+        return mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape, mean.dtype)
+
+    def action_of(self, choice: Array) -> Array:
+        return jnp.tanh(choice)
+
+    def act(self, learner: Fit, obs: Obs, key: Key, *, explore: bool) -> Array:
+        if explore:
+            return self.action_of(self.choose(learner, obs, key))
+        return jnp.tanh(self.policy(learner.params, obs)[0])
+
+    def value(self, learner: Fit, obs: Obs, action: Array) -> Array:
+        """V(s, g) [...]: discounted rewards to come under the policy, whatever the action."""
+        del action
+        return self._value(learner.params, obs)
+
+    def _value(self, params: Any, obs: Obs) -> Array:
+        return forward(self.values, params["value"], join(obs.state, obs.goal))[..., 0]
+
+    def updates_per_rollout(self, num_envs: int) -> int:
+        parts = self.config.minibatches
+        if num_envs % parts:
+            near = max(round(num_envs / parts), 1) * parts
+            raise ConfigError(
+                f"{num_envs} environments cannot be dealt into {parts} minibatches alike; "
+                f"nearest: num_envs {near}"
+            )
+        return self.config.passes * parts
+
+    def learn(self, learner: Fit, rollout: Rollout, key: Key) -> tuple[Fit, Metrics]:
+        k_order, k_noise = jax.random.split(key)
+        samples = self._samples(learner.params, rollout)
+        parts = self._dealt(samples, k_order)
+        keys = jax.random.split(k_noise, self.config.passes * self.config.minibatches)
+
+        def step(learner: Fit, given: tuple[Samples, Key]) -> tuple[Fit, Metrics]:
+            rate = jnp.asarray(self.config.lr, jnp.float32)
+            return adam(learner, lambda params: self._loss(params, *given), rate)
+
+        learner, metrics = lax.scan(step, learner, (parts, keys))
+        return learner, jax.tree.map(lambda x: jnp.mean(x, axis=0), metrics) | self._facts(samples, rollout)
+
+    def _samples(self, params: Any, rollout: Rollout) -> Samples:
+        """Advantages and what the value function should have said, before anything is updated."""
+        both = jax.tree.map(lambda *rows: jnp.stack(rows), rollout.obs, rollout.next_obs)
+        now, after = self._value(params, both)
+        reward, config = self.config.reward_scale * rollout.reward, self.config
+        advantage = advantages(
+            reward, now, after, rollout.discount, rollout.last, config.gamma, config.gae_lambda
+        )
+        return Samples(
+            obs=rollout.obs,
+            choice=rollout.choice,
+            log_prob=log_density(*self.policy(params, rollout.obs), rollout.choice),
+            advantage=advantage,
+            value_target=now + advantage,
+        )
+
+    def _dealt(self, samples: Samples, key: Key) -> Samples:
+        """Lanes dealt at random into minibatches, anew for each pass: [updates, T, N / minibatches, ...]."""
+        lanes, parts = samples.advantage.shape[1], self.config.minibatches
+        deal = lambda k_pass: jax.random.permutation(k_pass, lanes).reshape(parts, -1)
+        order = jax.vmap(deal)(jax.random.split(key, self.config.passes)).reshape(-1, lanes // parts)
+        return jax.tree.map(lambda x: jnp.moveaxis(x[:, order], 1, 0), samples)
+
+    def _loss(self, params: Any, samples: Samples, key: Key) -> tuple[Array, Metrics]:
+        config = self.config
+        mean, log_std = self.policy(params, samples.obs)
+        log_ratio = log_density(mean, log_std, samples.choice) - samples.log_prob
+        policy_loss = clipped_loss(log_ratio, normalised(samples.advantage), config.clip)
+        value_loss = jnp.mean(jnp.square(self._value(params, samples.obs) - samples.value_target))
+        x = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape, mean.dtype)
+        entropy = jnp.mean(jnp.sum(0.5 * math.log(2 * math.pi * math.e) + log_std + log_slope(x), axis=-1))
+        loss = policy_loss + config.value_weight * value_loss - config.entropy_weight * entropy
+        return loss, {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+            "kl": jnp.mean(jnp.exp(log_ratio) - 1 - log_ratio),
+            "clipped": jnp.mean((jnp.abs(jnp.expm1(log_ratio)) > config.clip).astype(jnp.float32)),
+        }
+
+    def _facts(self, samples: Samples, rollout: Rollout) -> Metrics:
+        return {"reward": jnp.mean(rollout.reward), "value": jnp.mean(samples.value_target)}
+
+
+def advantages(
+    reward: Array, now: Array, after: Array, discount: Array, last: Array, gamma: float, gae_lambda: float
+) -> Array:
+    """Generalised advantage estimates [T, N] from values of the states before and after every action.
+
+    δ = r + γ V(s′) − V(s), where V(s′) = 0 after a fall; A = δ + γλ A′ within an episode. At a time limit
+    V(s′) is that of the true last state: the episode was cut off, not over.
+    """
+    delta = reward + gamma * discount * after - now
+    carried = gamma * gae_lambda * (1 - last.astype(jnp.float32))
+
+    def back(later: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        advantage = row[0] + row[1] * later
+        return advantage, advantage
+
+    return lax.scan(back, jnp.zeros_like(delta[0]), (delta, carried), reverse=True, unroll=8)[1]
+
+
+def clipped_loss(log_ratio: Array, advantage: Array, clip: float) -> Array:
+    """−mean min(ρ A, clip(ρ, 1 ± clip) A), ρ the ratio of a choice's new and old probabilities."""
+    ratio = jnp.exp(log_ratio)
+    return -jnp.mean(jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage))
+
+
+def normalised(x: Array) -> Array:
+    """With mean 0 and deviation 1."""
+    return (x - jnp.mean(x)) / (jnp.std(x) + 1e-8)

@@ -1,0 +1,90 @@
+"""The on-policy loop: collect, learn from it, forget it; written for one seed, run for many."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from homing.agents.base import OnPolicyAgent
+from homing.config_onpolicy import OnPolicyConfig, OnPolicyPlan
+from homing.rollout import unroll
+from homing.training.loop import (
+    TrainState,
+    evaluate_greedy,
+    iteration_key,
+    run_epoch,
+    sizes_of,
+    watched,
+)
+from homing.types import Array, EnvState, Key, Metrics, Obs, Rollout
+
+
+@dataclasses.dataclass(frozen=True)
+class OnPolicy:
+    """One agent in one environment, by a plan."""
+
+    env: Any
+    agent: OnPolicyAgent
+    plan: OnPolicyPlan
+
+    def init(self, key: Key) -> TrainState:
+        k_env, k_learner, k_run = jax.random.split(key, 3)
+        return TrainState(env=self.env.reset(k_env), ring=(), learner=self.agent.init(k_learner), key=k_run)
+
+    def epoch(self, train: TrainState, start: Array, stop: Array) -> tuple[TrainState, Metrics]:
+        """Iterations start..stop−1 and the means of their metrics."""
+        return run_epoch(self.iterate, self._metrics(train), train, start, stop, self.plan)
+
+    def iterate(self, train: TrainState, iteration: Array) -> tuple[TrainState, Metrics]:
+        """Collect one unroll and learn from it."""
+        k_collect, k_learn = jax.random.split(iteration_key(train, iteration))
+        env, rollout = self.collect(train, k_collect)
+        learner = watched(self.agent, train.learner, rollout.obs, rollout.reached)
+        learner, metrics = self.agent.learn(learner, rollout, k_learn)
+        return train.replace(env=env, learner=learner), metrics
+
+    def collect(self, train: TrainState, key: Key) -> tuple[EnvState, Rollout]:
+        """One unroll of the exploring policy."""
+
+        def policy(obs: Obs, k_choice: Key) -> Array:
+            return self.agent.choose(train.learner, obs, k_choice)
+
+        length = self.plan.config.unroll_length
+        return unroll(self.env, train.env, policy, key, length, _row, self.agent.action_of)
+
+    def evaluate(self, train: TrainState, iteration: Array, env: Any) -> Metrics:
+        """The greedy policy on fresh starts and goals of `env`."""
+        return evaluate_greedy(self.agent, train, iteration, env)
+
+    def _metrics(self, train: TrainState) -> Any:
+        """Shapes of what is measured; the environment is not traced for it."""
+
+        def measured(train: TrainState) -> Metrics:
+            choice = self.agent.choose(train.learner, train.env.obs, train.key)
+            row = _row(train.env, choice, train.env)
+            length = self.plan.config.unroll_length
+            rollout = jax.tree.map(lambda x: jnp.broadcast_to(x, (length, *x.shape)), row)
+            return self.agent.learn(train.learner, rollout, train.key)[1]
+
+        return jax.eval_shape(measured, train)
+
+
+def _row(before: EnvState, choice: Array, after: EnvState) -> Rollout:
+    return Rollout(
+        obs=before.obs,
+        choice=choice,
+        next_obs=after.next_obs,
+        reached=after.achieved_goal,
+        reward=after.reward,
+        discount=1 - after.terminated.astype(jnp.float32),
+        last=after.ended,
+    )
+
+
+def make_plan(config: OnPolicyConfig, env: Any, agent: OnPolicyAgent, seeds: int = 1) -> OnPolicyPlan:
+    """The plan of a run; shapes are traced, nothing is allocated."""
+    updates = agent.updates_per_rollout(config.num_envs)
+    return OnPolicyPlan(config, sizes_of(env, agent), seeds, updates)
