@@ -87,7 +87,7 @@ def make_server(live: Live, port: int) -> Server:
     """A server on this machine's own address; HomingError where the port is taken."""
     if not 0 <= port <= 65_535:
         raise ConfigError(
-            f"port {port} is none; choose one between 1024 and 65535, or 0 for any that is free"
+            f"there is no port {port}; choose one from 1024 to 65535, or 0 for any that is free"
         )
     try:
         return Server((HOST, port), partial(Handler, live))

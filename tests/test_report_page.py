@@ -1,0 +1,88 @@
+"""The report's page in a real browser, narrow and wide, light and dark."""
+
+import importlib.util
+import shutil
+
+import pytest
+from report_helpers import write_run
+
+from homing.report.build import write_report
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None or importlib.util.find_spec("playwright") is None, reason="needs chromium and playwright"
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        made = play.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """Two agents on two environments, and one agent of which there are twenty variants."""
+    root = tmp_path_factory.mktemp("runs")
+    for env in ("ant", "reacher"):
+        write_run(root / f"crl-{env}", "crl", env, range(4), top=0.9)
+        write_run(root / f"sac-{env}", "sac", env, range(4), top=0.4)
+    for k in range(20):
+        write_run(root / f"td3-{k}", "td3", "ant", (0, 1), top=0.3, changes={"train.batch_size": k + 1})
+    (write_run(root / "broken", seeds=(9,)) / "metrics.jsonl").write_text("?\n")
+    page = root / "report.html"
+    write_report([root], page)
+    return page
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(380, "dark"), (1400, "light")])
+def test_the_page_draws_itself_without_errors_or_outside_requests(browser, report, width, scheme):
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    errors, asked = [], []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(report.as_uri())
+    page.wait_for_selector("#curves svg path")
+    headings = page.locator("h2").all_text_contents()
+    assert headings[:4] == [
+        "Learning curves", "Final performance", "Agents compared", "Training diagnostics",
+    ]  # fmt: skip
+    assert not errors and asked == [report.as_uri()]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert "broken" in page.locator(".note").inner_text()
+    background = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    dark = sum(map(int, background[4:-1].split(","))) < 200
+    assert dark == (scheme == "dark")
+    page.close()
+
+
+def test_the_reader_chooses_what_is_drawn(browser, report):
+    from playwright.sync_api import expect
+
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.goto(report.as_uri())
+    page.wait_for_selector("#curves svg path")
+    lines = page.locator("#curves .canvas").first.locator("path")
+    before = lines.count()
+    page.get_by_role("button", name="every seed").click()
+    lines.nth(before).wait_for(state="attached")
+    page.get_by_role("button", name="wall-clock").click()
+    page.locator("#curves text", has_text="wall-clock seconds").first.wait_for()
+    page.get_by_role("button", name="none", exact=True).click()
+    expect(page.locator("#curves .canvas path")).to_have_count(0)
+    page.get_by_placeholder("find a line").fill("sac")
+    page.locator(".legend button").click()
+    page.wait_for_selector("#curves svg path")
+    assert page.locator(".legend button").count() == 1
+    page.locator("#curves .canvas").first.hover()
+    assert "sac" in page.locator("#tip").inner_text()
+    page.locator("#final th", has_text="success rate").click()
+    first = page.locator("#final tbody tr").first.inner_text()
+    assert "crl" in first  # the best comes first
+    page.close()
