@@ -52,6 +52,7 @@ def train(
     eval_env: str | None = None,
     episode_length: int = 1000,
     physics: str | None = None,
+    reward: str = "sparse",
     options: Mapping[str, Any] | None = None,
     cpu: bool = False,
     quiet: bool = False,
@@ -61,7 +62,8 @@ def train(
 
     seeds:    a number of seeds, 0, 1, …, or the seeds themselves
     out:      a new folder; runs/<env>-<agent>-<time> if not given
-    settings: any field of TrainConfig, of the agent's config or of SaveConfig
+    reward:   sparse, or dense where the environment's body has one
+    settings: any field of the loop's config (TrainConfig, for PPO OnPolicyConfig), the agent's or SaveConfig
     """
     from homing.progress import make_progress
     from homing.settings import run_config
@@ -76,6 +78,7 @@ def train(
         eval_env=eval_env,
         episode_length=episode_length,
         physics=physics,
+        reward=reward,
         options=dict(options or {}),
     )
     return train_config(config, out, make_progress(quiet), cpu=cpu)

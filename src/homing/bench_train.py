@@ -53,6 +53,7 @@ def bench(
         "physics": parts.env.spec.physics,
         "agent": agent,
         "preset": preset,
+        **changes,
         "seeds": seeds,
         **_speeds(parts.plan, times),
         "seconds_per_evaluation": evaluation,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,7 +46,7 @@ class TrainArguments:
     """What `homing train` takes, whatever the agent."""
 
     agent: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="AGENT")]
-    """What learns: crl."""
+    """What learns: crl, sac, td3 or ppo; the flags below are those of the agent named."""
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
     """Where: an id that `homing envs` lists."""
     seeds: int = 1
@@ -64,6 +65,8 @@ class TrainArguments:
     """Time limit of an episode, in steps."""
     physics: str | None = None
     """Another pipeline than the environment's own."""
+    reward: Literal["sparse", "dense"] = "sparse"
+    """What the environment pays: 1 within the threshold, or its body's dense reward. CRL uses neither."""
     option: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")] = ()
     """Settings of body, task or arena, for instance task.within=0.3."""
     cpu: Flag = False
@@ -76,12 +79,12 @@ class TrainArguments:
     """Print nothing but warnings, and the run's folder at the end."""
 
 
-def train_arguments(agent: str, preset: str) -> type:
+def train_arguments(agent: str, preset: str, env: str | None = None) -> type:
     """The flags of `homing train` for one agent, with the preset's values as defaults."""
     from homing.presets import preset as get_preset
     from homing.settings import SaveConfig
 
-    chosen = get_preset(agent, preset)
+    chosen = get_preset(agent, preset, env)
     parts = {"train": chosen.train, "settings": chosen.agent, "save": SaveConfig()}
     fields = [
         (name, Annotated[type(part), tyro.conf.arg(name="")], dataclasses.field(default=part))
@@ -90,16 +93,16 @@ def train_arguments(agent: str, preset: str) -> type:
     return dataclasses.make_dataclass("Arguments", fields, bases=(TrainArguments,), frozen=True)
 
 
-def _chosen(args: list[str]) -> tuple[str, str]:
-    """Agent and preset, which decide what the other flags are."""
+def _chosen(args: list[str]) -> tuple[str, str, str | None]:
+    """Agent, preset and environment, which decide what the other flags are."""
     preset = "paper"
     for i, arg in enumerate(args):
         if arg == "--preset" and i + 1 < len(args):
             preset = args[i + 1]
         elif arg.startswith("--preset="):
             preset = arg.partition("=")[2]
-    agent = args[0] if args and not args[0].startswith("-") else "crl"
-    return agent, preset
+    named = list(itertools.takewhile(lambda arg: not arg.startswith("-"), args))
+    return named[0] if named else "crl", preset, named[1] if len(named) > 1 else None
 
 
 def train(args: list[str]) -> None:
@@ -129,6 +132,7 @@ def _config(asked: Any) -> Any:
         eval_env=asked.eval_env,
         episode_length=asked.episode_length,
         physics=asked.physics,
+        reward=asked.reward,
         options=parse_options(asked.option),
         save=asked.save,
     )
@@ -232,6 +236,7 @@ def bench_train(
     seeds: tuple[int, ...] = (1, 10),
     agent: str = "crl",
     preset: str = "paper",
+    her: Flag = False,
     seconds: float = 20.0,
     physics: str | None = None,
     cpu: Flag = False,
@@ -243,8 +248,9 @@ def bench_train(
     Args:
         env: ids of environments
         seeds: numbers of seeds to measure each with
-        agent: what learns
+        agent: what learns: crl, sac, td3 or ppo
         preset: settings
+        her: with hindsight goals (sac, td3)
         seconds: to measure each, after compiling
         physics: another pipeline than the environments' own
         cpu: compute on the CPU, even if there is a GPU
@@ -254,11 +260,14 @@ def bench_train(
     from homing import api, bench_train
     from homing.runs import write_json
 
+    changes = {"her": True} if her else {}
     api.choose_device(cpu)
     rows: list[dict[str, Any]] = []
     for id in env:
         for count in seeds:
-            rows.append(bench_train.bench(id, count, agent, preset, seconds, physics, fresh=not rows))
+            rows.append(
+                bench_train.bench(id, count, agent, preset, seconds, physics, fresh=not rows, **changes)
+            )
             if not json_:
                 print(bench_train.line(rows[-1]), flush=True)
             if out is not None:

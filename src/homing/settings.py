@@ -130,6 +130,8 @@ class InEnvironment(Protocol):
     @property
     def physics(self) -> str | None: ...
     @property
+    def reward(self) -> str: ...
+    @property
     def options(self) -> Mapping[str, Any]: ...
 
 
@@ -140,7 +142,7 @@ def environment(config: InEnvironment, id: str, num_envs: int) -> Any:
         num_envs=num_envs,
         episode_length=config.episode_length,
         physics=config.physics,
-        reward=getattr(config, "reward", "sparse"),
+        reward=config.reward,
         options=config.options if id == config.env else None,
     )
 

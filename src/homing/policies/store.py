@@ -34,6 +34,7 @@ class EnvChoice:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     eval_env: str | None = None
     eval_envs: int = 128
+    reward: str = "sparse"
 
     def make(self, num_envs: int, id: str | None = None) -> Any:
         """A batch of its environment, or of another one under the same settings."""
@@ -130,6 +131,7 @@ def of_run(path: str | Path, which: Which = "last") -> Policies:
         options=dict(config.options),
         eval_env=config.eval_env,
         eval_envs=config.train.eval_envs,
+        reward=config.reward,
     )
     spec = choice.make(1).spec
     agent = make_agent(config.settings, spec)
