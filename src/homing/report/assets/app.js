@@ -35,6 +35,7 @@ function take(data) {
   const before = DATA;
   DATA = data;
   LONGEST = null;
+  for (const name of DATA.methods) if (!PLACES.has(name)) PLACES.set(name, PLACES.size);
   const evals = Object.keys(DATA.metrics).filter((n) => n.startsWith("eval/"));
   const wanted = ["eval/success_any", "eval/time_near_goal"].filter((n) => evals.includes(n));
   if (!CHOICE.metrics || !CHOICE.metrics.size) CHOICE.metrics = new Set(wanted.length ? wanted : evals.slice(0, 2));

@@ -33,8 +33,11 @@ function set(made, attributes) {
 }
 
 const known = (v) => v !== null && v !== undefined;
-const colour = (method) => COLOURS[method % COLOURS.length];
-const dash = (method) => DASHES[Math.floor(method / COLOURS.length) % DASHES.length];
+// A line keeps its colour while the page lives, whatever its rank becomes.
+const PLACES = new Map();
+const place = (method) => PLACES.get(DATA.methods[method]);
+const colour = (method) => COLOURS[place(method) % COLOURS.length];
+const dash = (method) => DASHES[Math.floor(place(method) / COLOURS.length) % DASHES.length];
 const shown = (method) => CHOICE.methods.has(method);
 
 function count(value) {
