@@ -55,7 +55,7 @@ def groups_of(figure: Figure, rows: Sequence[Row]) -> list[Group]:
         raise ConfigError(f"the figure would mix runs that differ in {diverse}; name it as panels or lines")
     members: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        method = ", ".join(_shown(row.get(axis)) for axis in lines)
+        method = ", ".join(_named(axis, row.get(axis), figure.kind) for axis in lines)
         members.setdefault((_shown(row.get(panels)), method), []).append(row)
     labels = axes_of(rows)
     place = lambda axis: [_shown(label) for label in labels.get(axis, [])]
@@ -91,6 +91,13 @@ def _shown(label: Any) -> str:
     if isinstance(label, bool):
         return "yes" if label else "no"
     return f"{label:g}" if isinstance(label, float) else str(label)
+
+
+def _named(axis: str, label: Any, kind: str) -> str:
+    """A label that says by itself what it is of; a heat map's axes say it."""
+    shown = _shown(label)
+    plain = kind == "heatmap" or (isinstance(label, str) and not shown[:1].isdigit())
+    return shown if plain else f"{axis} {shown}"
 
 
 def summary(groups: Sequence[Group], name: str) -> list[dict[str, Any]]:

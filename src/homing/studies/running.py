@@ -62,7 +62,7 @@ def opened(name: str, choice: Choice | None, out: Path | None) -> StudyFolder:
         return folder
     study, choice = spec.load(name), choice or Choice()
     points(study, choice)  # before anything is written
-    folder = StudyFolder(out or default_folder(name, choice))
+    folder = StudyFolder(out or default_folder(study.name, choice))
     folder.begin(study, choice)
     return folder
 
@@ -71,8 +71,7 @@ def found(name: str, out: Path | None = None) -> StudyFolder:
     """The folder of a study that was run before."""
     if out is not None or Path(name).is_dir():
         return StudyFolder.existing(out or name)
-    spec.load(name)
-    usual = Path("studies").glob(f"{name.replace('/', '-')}*/study.toml")
+    usual = Path("studies").glob(f"{spec.load(name).name.replace('/', '-')}*/study.toml")
     there = sorted(path.parent for path in usual)
     if len(there) == 1:
         return StudyFolder.existing(there[0])

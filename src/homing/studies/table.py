@@ -24,7 +24,8 @@ def rows_of(folder: StudyFolder) -> list[Row]:
     """All rows of a study: its name, the place in the grid, the seed, counts and what was measured."""
     study, scale = folder.study(), folder.choice().scale
     rows: list[Row] = []
-    for run in folder.runs():
+    place = lambda run: [list(study.grid[a]).index(v) for a, v in folder.labels(run).items()]
+    for run in sorted(folder.runs(), key=place):
         labels, config = folder.labels(run), run.config()
         sessions = run.sessions()
         fixed = {"study": study.name, "scale": scale, "run": run.path.name}
