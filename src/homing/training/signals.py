@@ -8,6 +8,10 @@ from types import FrameType
 from typing import Any
 
 
+# The last two are what batch systems send some time before they end a job.
+NOTED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+
+
 class Stopped(BaseException):
     """Asked to stop before there was anything to save."""
 
@@ -17,7 +21,7 @@ class Stopped(BaseException):
 
 
 class StopRequest:
-    """While entered, SIGTERM and SIGINT are noted in `signum`; a second one does not wait.
+    """While entered, signals to stop are noted in `signum`; a second one does not wait.
 
     Until `polite` is set there is nothing to save, and the first one raises.
     """
@@ -29,7 +33,7 @@ class StopRequest:
 
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():
-            for signum in (signal.SIGINT, signal.SIGTERM):
+            for signum in NOTED:
                 self._before[signum] = signal.signal(signum, self._note)
         return self
 

@@ -1,0 +1,241 @@
+"""Programs as jobs of a cluster: Slurm through submitit, or submitit's own local jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from homing.errors import ConfigError, HomingError
+from homing.studies.folder import ProgramFolder, StudyFolder
+
+POLL_SECONDS = {"slurm": 5.0, "submitit-local": 0.3}
+PATIENCE_SECONDS = {"slurm": 30.0, "submitit-local": 2.0}  # files of a node that died may come late
+KILL_SECONDS = 300.0  # within which a batch system kills a job that it has asked to end
+LOG_LINES = 8
+# A job is asked to stop this long before its time is up: as long as a checkpoint may take.
+DEFAULTS: dict[str, Any] = {
+    "timeout_min": 240,
+    "signal_delay_s": 120,
+    "array_parallelism": 8,
+    "nodes": 1,
+    "tasks_per_node": 1,
+}
+LOCAL = ("timeout_min", "signal_delay_s", "gpus_per_node", "tasks_per_node")
+MOST_TIMEOUTS = 1_000  # times that a job may use up its time limit and go on after it
+
+
+class Task:
+    """What a job does: train a program from where it is. submitit asks `checkpoint` what comes next."""
+
+    def __init__(self, study: str, id: str):
+        self.study, self.id = study, id
+
+    @property
+    def program(self) -> ProgramFolder:
+        return StudyFolder(self.study).program(self.id)
+
+    def __call__(self) -> str:
+        from homing import api
+        from homing.studies.worker import work
+
+        with self._logged():
+            api.choose_device()
+            outcome = work(StudyFolder.existing(self.study), self.id)
+        if outcome.signum in (signal.SIGUSR1, signal.SIGUSR2):
+            # Saved; now submitit's own handler, which is in place again, puts the job back in the queue.
+            signal.raise_signal(signal.SIGUSR2)
+        elif outcome.signum is not None:
+            # Cancelled, or pre-empted: the batch system knows which, and ends the job either way.
+            time.sleep(KILL_SECONDS)
+            raise HomingError(f"asked to stop by signal {outcome.signum}")
+        return outcome.status
+
+    def checkpoint(self) -> Any:
+        """The same once more: where it is, is on the disk."""
+        from submitit.helpers import DelayedSubmission
+
+        state = self.program.state()
+        self.program.write_state("queued", **{k: v for k, v in state.items() if k != "status"})
+        return DelayedSubmission(Task(self.study, self.id))
+
+    @contextlib.contextmanager
+    def _logged(self) -> Any:
+        """All output, also of libraries and of what may crash, in the program's log."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        kept = [os.dup(1), os.dup(2)]
+        with open(self.program.log, "ab", buffering=0) as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for old, now in zip(kept, (1, 2), strict=True):
+                os.dup2(old, now)
+                os.close(old)
+
+
+def make_executor(kind: str, folder: Path, options: Mapping[str, Any]) -> Any:
+    """submitit's executor with our defaults; a wrong option is an error before anything is submitted."""
+    try:
+        import submitit
+    except ImportError:
+        raise ConfigError('submitit is not installed: pip install "homing[slurm]"') from None
+    wanted = {**DEFAULTS, **options}
+    try:
+        if kind == "slurm":
+            executor = submitit.SlurmExecutor(folder, max_num_timeout=MOST_TIMEOUTS)
+            extra = {"requeue": True, **wanted.pop("additional_parameters", {})}
+            executor.update_parameters(**executor._convert_parameters(wanted), additional_parameters=extra)
+        else:
+            executor = submitit.LocalExecutor(folder, max_num_timeout=MOST_TIMEOUTS)
+            executor.update_parameters(**{k: v for k, v in wanted.items() if k in LOCAL})
+    except (ValueError, RuntimeError, TypeError, NameError) as error:
+        raise ConfigError(f"{kind}: {error}") from None
+    return executor
+
+
+def run(
+    folder: StudyFolder, programs: Sequence[ProgramFolder], where: Any, say: Callable[[str], None]
+) -> int:
+    """Submit programs and, unless told otherwise, wait for them; returns the signal that ended the waiting."""
+    options = dict(where.cluster)
+    limit = int(options.get("array_parallelism", where.workers or DEFAULTS["array_parallelism"]))
+    if limit < 1:
+        raise ConfigError(f"array_parallelism is {limit}; it must be at least 1")
+    options["array_parallelism"] = limit
+    executor = make_executor(where.executor, folder.path / "cluster", options)
+    if where.executor == "slurm":
+        crowd: Any = SlurmCrowd(executor)
+    elif not where.wait:
+        raise ConfigError("submitit-local ends with this process; it cannot do without waiting")
+    else:
+        crowd = LocalCrowd(executor, limit)
+    crowd.submit(folder, programs, say)
+    if not where.wait:
+        say(f"jobs are in the queue; see how they fare with: homing study status {folder.path}")
+        return 0
+    return _wait(folder, programs, crowd, where.executor, say)
+
+
+class SlurmCrowd:
+    """Jobs of a Slurm array; what is asked of squeue works without Slurm's accounting."""
+
+    def __init__(self, executor: Any):
+        self.executor = executor
+        self.jobs: dict[str, str] = {}
+
+    def submit(
+        self, folder: StudyFolder, programs: Sequence[ProgramFolder], say: Callable[[str], None]
+    ) -> None:
+        with self.executor.batch():
+            jobs = [self.executor.submit(Task(str(folder.path), program.id)) for program in programs]
+        for program, job in zip(programs, jobs, strict=True):
+            self.jobs[program.id] = job.job_id
+            program.write_state("queued", job=job.job_id, attempts=program.state().get("attempts", 0))
+        say(f"submitted {len(jobs)} jobs: {', '.join(sorted({j.job_id.split('_')[0] for j in jobs}))}")
+
+    def alive(self) -> set[str]:
+        """Ids of programs whose job waits or runs."""
+        return {id for id, job in self.jobs.items() if job in _queue(self.jobs.values())}
+
+    def step(self) -> None:
+        """Slurm itself keeps to the limit."""
+
+
+def _queue(jobs: Iterable[str]) -> set[str]:
+    """Those of the jobs that squeue knows; all of them while it does not answer."""
+    jobs = list(jobs)
+    arrays = ",".join(sorted({job.split("_")[0] for job in jobs}))
+    command = ["squeue", "--noheader", "--array", "--format=%i %A %T", f"--jobs={arrays}"]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return set(jobs)
+    if asked.returncode and "Invalid job id" not in asked.stderr:
+        return set(jobs)
+    rows = [line.split() for line in asked.stdout.splitlines() if line.strip()]
+    over = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL")
+    return {name for row in rows if len(row) == 3 and row[2] not in over for name in row[:2]}
+
+
+class LocalCrowd:
+    """submitit's local jobs, which would all start at once: no more than `limit` are submitted at a time."""
+
+    def __init__(self, executor: Any, limit: int):
+        self.executor, self.limit = executor, limit
+        self.waiting: list[tuple[StudyFolder, ProgramFolder]] = []
+        self.jobs: dict[str, Any] = {}
+
+    def submit(
+        self, folder: StudyFolder, programs: Sequence[ProgramFolder], say: Callable[[str], None]
+    ) -> None:
+        for program in programs:
+            program.write_state("queued", attempts=program.state().get("attempts", 0))
+        self.waiting = [(folder, program) for program in programs]
+        self.step()
+
+    def step(self) -> None:
+        running = [job for job in self.jobs.values() if not job.done()]
+        for folder, program in self.waiting[: max(self.limit - len(running), 0)]:
+            self.jobs[program.id] = self.executor.submit(Task(str(folder.path), program.id))
+            self.waiting = self.waiting[1:]
+
+    def alive(self) -> set[str]:
+        queued = {program.id for _, program in self.waiting}
+        return queued | {id for id, job in self.jobs.items() if not job.done()}
+
+
+def _wait(
+    folder: StudyFolder,
+    programs: Sequence[ProgramFolder],
+    crowd: Any,
+    kind: str,
+    say: Callable[[str], None],
+) -> int:
+    """Until every program has ended, and tell of each; Ctrl-C leaves the jobs alone."""
+    from homing.studies.running import line
+
+    open_ones = {program.id: program for program in programs}
+    gone: dict[str, float] = {}
+    try:
+        while open_ones:
+            time.sleep(POLL_SECONDS[kind])
+            crowd.step()
+            alive = crowd.alive()
+            for id, program in list(open_ones.items()):
+                gone.setdefault(id, time.monotonic()) if id not in alive else gone.pop(id, None)
+                waited = time.monotonic() - gone.get(id, time.monotonic())
+                if folder.status(program) == "failed" and id in alive:
+                    continue  # it is about to end
+                if _ended(folder, program, id in alive, waited > PATIENCE_SECONDS[kind]):
+                    del open_ones[id]
+                    say(line(folder, program))
+    except KeyboardInterrupt:
+        say("no longer waiting; the jobs go on")
+        return signal.SIGINT
+    return 0
+
+
+def _ended(folder: StudyFolder, program: ProgramFolder, alive: bool, patience_is_over: bool) -> bool:
+    """Whether a program is over; one whose job went away without a word is marked as failed."""
+    status = folder.status(program)
+    if status in ("finished", "failed"):
+        return True
+    if alive or not patience_is_over:
+        return False
+    state = program.state()
+    tail = program.log.read_text(errors="replace").splitlines()[-LOG_LINES:] if program.log.exists() else []
+    error = f"its job {state.get('job', '')} ended while it was {status}; the end of {program.log}:"
+    told = {key: value for key, value in state.items() if key not in ("status", "error")}
+    program.write_state("failed", **told, error="\n".join([error, *tail]))
+    return True
