@@ -22,6 +22,7 @@ ALLOWED = {
     "replay": BASE,
     "relabel": BASE | {"replay"},
     "agents": BASE | {"nets", "objectives"},
+    "places": BASE | {"envs"},
     "policies": BASE | {"agents", "checkpoints", "report", "runs", "settings", "training"},
     "policy": BASE | {"policies", "settings"},
 }

@@ -102,7 +102,8 @@ def test_a_card_is_a_page_with_every_fact(file):
     page = markdown("walk", homing.load(file).card, file.stat().st_size)
     for fact in ("`walk`", "`crl`", "1,920 environment steps", "3, 4 (all) of 2", "a chip", "8 episodes"):
         assert fact in page
-    assert "| 4 | 0.6 |" in page
+    assert "| seed | 3 | 4 |" in page
+    assert "| success_any | 0.2 | 0.6 |" in page
 
 
 def test_an_export_can_be_evaluated_on_the_way(run, tmp_path):
@@ -254,3 +255,12 @@ def test_an_agent_without_a_critic_says_so(file, monkeypatch):
     monkeypatch.delattr(type(policy._agent), "value")
     with pytest.raises(ConfigError, match="no critic"):
         policy.value(STATES, GOALS)
+
+
+def test_numbers_that_16_bits_cannot_hold_are_not_stored_in_them(run, tmp_path, learner):
+    large = jax.tree.map(lambda x: 0 * x + 1e6 if x.dtype == np.float32 else x, learner)
+    save_policy(run / "policies" / "last.npz", large, 24)
+    with pytest.raises(HomingError, match="too large for 16 bits"):
+        homing.export(run, tmp_path / "a.homing", half=True)
+    assert not (tmp_path / "a.homing").exists()
+    assert homing.export(run, tmp_path / "a.homing").exists()

@@ -26,14 +26,15 @@ def test_the_goal_is_in_the_picture_and_moves_with_the_goal(film):
     assert here.shape == (120, 160, 3)
     assert greenish(here).sum() > 20
     other = np.array([4.0, 12.0]) if shots.goal[0, 0] > 8 else np.array([12.0, 4.0])
-    moved = render.Film(shots.pos, shots.rot, np.tile(other, (5, 1)), shots.success)
+    moved = render.Film(shots.pos, shots.rot, np.tile(other, (5, 1)), shots.distance, shots.success)
     there = render.draw(env, moved, 160, 120)[-1]
     assert (greenish(here) & greenish(there)).sum() < 0.5 * greenish(here).sum()
 
 
 def test_the_robot_is_drawn_where_its_links_are(film):
     env, shots = film
-    shifted = render.Film(shots.pos + np.array([0.0, 4.0, 0.0]), shots.rot, shots.goal, shots.success)
+    at = shots.pos + np.array([0.0, 4.0, 0.0])
+    shifted = render.Film(at, shots.rot, shots.goal, shots.distance, shots.success)
     a, b = (render.draw(env, f, 160, 120)[0].astype(int) for f in (shots, shifted))
     assert (np.abs(a - b).sum(-1) > 30).sum() > 20
 

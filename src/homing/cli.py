@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from homing import cli_policies, cli_report, cli_train
+from homing import cli_policies, cli_report, cli_see, cli_train
 from homing.errors import ConfigError, HomingError
 from homing.version import __version__
 
@@ -68,53 +67,6 @@ def envs(json_: Annotated[bool, tyro.conf.arg(name="json")] = False) -> None:
         early = "yes" if i.ends_early else ""
         table.add_row(i.id, i.body, i.task, i.arena, i.physics, f"{i.dt:g}", *map(str, sizes), early)
     _console(wide=True).print(table)
-
-
-@app.command(name="render")
-def render(
-    env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV|RUN")],
-    out: Path,
-    policy: Literal["random", "zero"] = "random",
-    steps: int | None = None,
-    seed: int = 0,
-    of_seed: int | None = None,
-    which: Literal["last", "best"] = "last",
-    width: int = 640,
-    height: int = 480,
-    physics: str | None = None,
-    option: Options = (),
-) -> None:
-    """Draw an environment, or a trained policy in it, with its goal.
-
-    Args:
-        env: id of an environment (see `homing envs`), or the folder of a run
-        out: file to write: a .png shows the last step, a .gif or .mp4 all of them
-        policy: what the robot does, where no run says it
-        steps: environment steps to take; 100, or an episode of a run, if not given
-        seed: of start, goal and actions
-        of_seed: which seed of a run to show, its first if not given
-        which: the last policy of a run or its best
-        width: of the picture in pixels
-        height: of the picture in pixels
-        physics: another pipeline than the environment's own
-        option: settings of body, task or arena, for instance task.within=0.3
-    """
-    from homing import render as rendering
-    from homing.envs import make
-    from homing.envs.base import check_size
-
-    rendering.check_output(out)
-    for name, value in (("steps", 100 if steps is None else steps), ("width", width), ("height", height)):
-        check_size(name, value)
-    if Path(env).is_dir():
-        film_run = partial(rendering.film_run, width=width, height=height, of_seed=of_seed, which=which)
-        print(f"wrote {film_run(env, out, steps=steps, seed=seed)}")
-        return
-    steps = 100 if steps is None else steps
-    made = make(env, num_envs=1, physics=physics, options=parse_options(option))
-    film = rendering.record(made, rendering.policy_named(policy, made), steps, seed)
-    frames = rendering.draw(made, film, width, height, every=steps if out.suffix == ".png" else 1)
-    print(f"wrote {rendering.save(frames, out, fps=1.0 / made.spec.dt)}")
 
 
 @bench_app.command(name="physics")
@@ -202,6 +154,10 @@ def main(argv: list[str] | None = None) -> None:
     try:
         if args[:1] == ["train"]:
             cli_train.train(args[1:])
+        elif args[:1] == ["study"]:
+            from homing import cli_study
+
+            cli_study.main(args[1:])
         elif args[:1] == ["bench"]:
             bench_app.cli(prog="homing bench", description="Measure speed on this machine.", args=args[1:])
         else:
@@ -216,6 +172,11 @@ def _bench() -> None:
     """Measure speed on this machine: `homing bench physics` and `homing bench train`."""
 
 
+@app.command(name="study")
+def _study() -> None:
+    """Whole studies and their figures: `homing study list`, `plan`, `run`, `status`, `report`."""
+
+
 @app.command(name="train")
 def _train() -> None:
     """Train an agent, many seeds in one program."""
@@ -225,6 +186,7 @@ app.command(name="resume")(cli_train.resume)
 app.command(name="eval")(cli_train.evaluate)
 app.command(name="report")(cli_report.report)
 app.command(name="watch")(cli_report.watch)
+app.command(name="render")(cli_see.render)
 app.command(name="export")(cli_policies.export)
 app.command(name="policies")(cli_policies.policies)
 bench_app.command(name="train")(cli_train.bench_train)

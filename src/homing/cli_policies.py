@@ -87,7 +87,7 @@ def _success(policies: Any) -> str:
     from homing.policies.card import SCORE
 
     scores = [row[SCORE] for row in policies.card["scores"] if SCORE in row]
-    return f"{sum(scores) / len(scores):.0%}" if scores else ""
+    return f"{sum(scores) / len(scores):.1%}" if scores else ""
 
 
 def _show_card(policies: Any, as_json: bool) -> None:

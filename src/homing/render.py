@@ -1,11 +1,13 @@
-"""Films and pictures of environments, with the goal in them."""
+"""What a rollout looks like: recorded as link frames, drawn as pictures with the goal in them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -17,22 +19,25 @@ from homing.envs.scene import EnvSpec
 from homing.errors import ConfigError, unknown
 from homing.physics import Model
 from homing.physics.drawing import Camera, Drawer, Marker
-from homing.types import Array, Key, Obs
+from homing.types import Array, EnvState, Key, Obs
 
 FORMATS = (".png", ".gif", ".mp4")
 RUN_STEPS = 500  # of a film of a trained policy, if its episodes are longer
+MOST_FRAMES = 30.0  # a second; more are neither seen nor worth their bytes
 GOAL_COLOURS = ((0.10, 0.70, 0.35), (0.15, 0.35, 0.85), (0.75, 0.15, 0.60))
 Policy = Callable[[Obs, Key], Array]
 
 
 @dataclass(frozen=True)
 class Film:
-    """What a film shows: one lane's link frames and goal at each step."""
+    """What a film shows: one lane's link frames and goal at each step, and how far that goal is."""
 
     pos: np.ndarray  # [T, L, 3]
     rot: np.ndarray  # [T, L, 4]
     goal: np.ndarray  # [T, goal_dim]
+    distance: np.ndarray  # [T]
     success: np.ndarray  # [T]
+    begin: int = 0  # steps before the first that is shown
 
 
 def random_policy(env: GoalEnv) -> Policy:
@@ -47,45 +52,79 @@ def zero_policy(env: GoalEnv) -> Policy:
 POLICIES = {"random": random_policy, "zero": zero_policy}
 
 
-def record(env: GoalEnv, policy: Policy, steps: int, seed: int = 0) -> Film:
-    """Run one compiled rollout and keep what a picture needs of lane 0."""
+def aimed(state: EnvState, goal: Any) -> EnvState:
+    """The same moment with another goal [goal_dim] in every lane; None leaves it."""
+    if goal is None:
+        return state
+    goal = jnp.broadcast_to(jnp.asarray(goal, jnp.float32), state.obs.goal.shape)
+    return state.replace(obs=state.obs.replace(goal=goal))
 
-    def shot(state):
+
+def recorder(env: GoalEnv, act: Callable[[Any, Obs, Key], Array], steps: int) -> Callable[..., Film]:
+    """A rollout compiled once, `(learner, seed, goal) -> Film` of lane 0; no goal leaves episodes theirs."""
+
+    def shot(state: EnvState) -> tuple[Array, ...]:
         links = env.scene.engine.links(state.physics)
-        return links.pos[0], links.rot[0], state.obs.goal[0], state.metrics["success"][0]
+        distance = env.distance(env.achieved(state.obs.state), state.obs.goal)
+        close = (distance < env.task.within).astype(jnp.float32)
+        return links.pos[0], links.rot[0], state.obs.goal[0], distance[0], close[0]
 
-    def run(key: Key):
+    def run(learner: Any, key: Key, goal: Any) -> tuple[Array, ...]:
         k_reset, k_steps = jax.random.split(key)
-        first = env.reset(k_reset)
+        first = aimed(env.reset(k_reset), goal)
 
-        def body(state, key):
-            state = env.step(state, policy(state.obs, key))
+        def body(state: EnvState, key: Key) -> tuple[EnvState, tuple[Array, ...]]:
+            state = aimed(env.step(state, act(learner, state.obs, key)), goal)
             return state, shot(state)
 
         _, rest = jax.lax.scan(body, first, jax.random.split(k_steps, steps))
         return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), shot(first), rest)
 
-    return Film(*(np.asarray(x) for x in jax.jit(run)(jax.random.key(seed))))
+    compiled = jax.jit(run)
+
+    def film(learner: Any, seed: int, goal: Any = None) -> Film:
+        shots = compiled(learner, jax.random.key(seed), goal)
+        pos, rot, goals, distance, success = (np.asarray(x) for x in shots)
+        return Film(pos, rot, goals, distance, success)
+
+    return film
+
+
+def record(env: GoalEnv, policy: Policy, steps: int, seed: int = 0, goal: Any = None) -> Film:
+    """Run one compiled rollout and keep what a picture needs of lane 0."""
+    return recorder(env, lambda _, obs, key: policy(obs, key), steps)((), seed, goal)
 
 
 def still(env: GoalEnv, seed: int = 0) -> Film:
     """The first moment of an episode, without a step."""
     q, qd, goal = env.scene.deal(jax.random.key(seed))
     links = env.scene.engine.links(jax.jit(env.scene.engine.init)(q[None], qd[None]))
-    return Film(np.asarray(links.pos), np.asarray(links.rot), np.asarray(goal)[None], np.zeros(1))
+    nothing = np.zeros(1)
+    return Film(np.asarray(links.pos), np.asarray(links.rot), np.asarray(goal)[None], nothing, nothing)
 
 
 def draw(env: GoalEnv, film: Film, width: int = 640, height: int = 480, every: int = 1) -> list[np.ndarray]:
     """Frames [height, width, 3] of every `every`-th step."""
+    return list(frames(env, film, width, height, every))
+
+
+def frames(env: GoalEnv, film: Film, width: int, height: int, every: int = 1) -> Iterator[np.ndarray]:
+    """`draw`, one frame at a time."""
     spec = env.scene.spec
-    arm = _is_arm(spec)
-    props = tuple(prop.name for prop in spec.task.props)
-    with Drawer(display_model(spec), props, width, height, tile=0.1 if arm else 1.0) as drawer:
+    with drawer_for(spec, width, height) as drawer:
         camera = camera_for(spec, film)
-        return [
-            drawer.draw(film.pos[t], film.rot[t], camera, goal_markers(spec, film.goal[t]))
-            for t in range(0, len(film.pos), every)
-        ]
+        for t in range(0, len(film.pos), every):
+            yield drawer.draw(film.pos[t], film.rot[t], camera, goal_markers(spec, film.goal[t]))
+
+
+def drawer_for(spec: EnvSpec, width: int, height: int) -> Drawer:
+    props = tuple(prop.name for prop in spec.task.props)
+    return Drawer(display_model(spec), props, width, height, tile=0.1 if is_arm(spec) else 1.0)
+
+
+def frame_step(dt: float) -> int:
+    """Steps from one frame to the next, so that a film has no more frames a second than are seen."""
+    return max(1, math.ceil(1.0 / (dt * MOST_FRAMES)))
 
 
 def display_model(spec: EnvSpec) -> Model:
@@ -108,14 +147,14 @@ def goal_markers(spec: EnvSpec, goal: np.ndarray) -> list[Marker]:
         colour = GOAL_COLOURS[k % len(GOAL_COLOURS)]
         radius = spec.task.within
         markers.append(Marker("sphere", pos, (radius, radius, radius), (*colour, 0.4)))
-        if not _is_arm(spec):
+        if not is_arm(spec):
             markers.append(Marker("cylinder", (*pos[:2], 1.5), (0.06, 1.5, 0.0), (*colour, 0.8)))
     return markers
 
 
 def camera_for(spec: EnvSpec, film: Film) -> Camera:
     """A still camera that keeps the robot and the goal, or the whole maze, in view."""
-    if _is_arm(spec):
+    if is_arm(spec):
         far = spec.arena.extent()[1]
         # The reacher is seen from above, the pusher's arm from the far side of its table.
         target = (0.0, 0.0, 0.0) if far < 0.5 else (0.4, -0.3, -0.2)
@@ -125,29 +164,33 @@ def camera_for(spec: EnvSpec, film: Film) -> Camera:
     if not isinstance(spec.arena, Floor):
         x0, x1, y0, y1 = spec.arena.extent()
         return Camera((0.5 * (x0 + x1), 0.5 * (y0 + y1), 0.0), 1.15 * max(x1 - x0, y1 - y0), 90.0, -62.0)
-    goal = goal_markers(spec, film.goal[0])[0].pos
-    start = film.pos[0, 0]
-    middle = 0.5 * (np.asarray(goal[:2]) + start[:2])
-    apart = float(np.linalg.norm(np.asarray(goal[:2]) - start[:2]))
+    # All that happens is in view: every goal, and wherever the robot goes.
+    goals = [marker.pos[:2] for goal in np.unique(film.goal, axis=0) for marker in goal_markers(spec, goal)]
+    seen = np.concatenate([np.array(goals), film.pos[:, 0, :2]])
+    low, high = seen.min(axis=0), seen.max(axis=0)
+    middle, apart = 0.5 * (low + high), float(np.linalg.norm(high - low))
     return Camera((float(middle[0]), float(middle[1]), 0.5), 3.0 + 1.1 * apart, 90.0, -30.0)
 
 
-def _is_arm(spec: EnvSpec) -> bool:
+def is_arm(spec: EnvSpec) -> bool:
     return isinstance(spec.arena, Floor) and spec.arena.half < 1.0
 
 
-def save(frames: list[np.ndarray], path: str | Path, fps: float) -> Path:
+def save(frames: Iterable[np.ndarray], path: str | Path, fps: float) -> Path:
     """Write a picture (the last frame) or a film, by the file's ending."""
     path = check_output(path)
-    import imageio.v3 as iio
+    import imageio.v2 as iio
 
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".png":
-        iio.imwrite(path, frames[-1])
-    elif path.suffix == ".gif":
-        iio.imwrite(path, frames, duration=1000.0 / fps, loop=0)
-    else:
-        iio.imwrite(path, frames, fps=fps, codec="libx264", macro_block_size=16, plugin="FFMPEG")
+        iio.imwrite(path, deque(frames, maxlen=1)[0])
+        return path
+    options: dict[str, Any] = {"duration": 1000.0 / fps, "loop": 0}
+    if path.suffix == ".mp4":
+        options = {"fps": fps, "codec": "libx264", "macro_block_size": 16, "format": "FFMPEG"}
+    with iio.get_writer(path, **options) as film:
+        for frame in frames:
+            film.append_data(frame)
     return path
 
 
@@ -186,12 +229,23 @@ def film_run(
     trained = load(run, seed=of_seed, which=which)
     env = trained.make_env()
     length = min(env.episode_length, RUN_STEPS) if steps is None else steps
-    film = record(env, lambda obs, key: trained(obs.state, obs.goal), length, seed)
-    frames = draw(env, film, width, height, every=length if out.suffix == ".png" else 1)
+    film = record(env, lambda obs, key: trained.act(obs), length, seed)
     if picture is not None:
+        save(frames(env, moment(film), width, height), picture, fps=1.0)
+    if out.suffix == ".png":
+        film = moment(film, -1)
+    every = frame_step(env.spec.dt)
+    return save(frames(env, film, width, height, every), out, fps=1.0 / (every * env.spec.dt))
+
+
+def moment(film: Film, step: int | None = None) -> Film:
+    """One step of a film: by default that which reaches the first goal, or the last if none does."""
+    if step is None:
         reached = np.flatnonzero(film.success)
-        save([frames[min(int(reached[0]) if len(reached) else -1, len(frames) - 1)]], picture, fps=1.0)
-    return save(frames, out, fps=1.0 / env.spec.dt)
+        step = int(reached[0]) if len(reached) else -1
+    t = range(len(film.pos))[step]
+    fields = (film.pos, film.rot, film.goal, film.distance, film.success)
+    return Film(*(x[t : t + 1] for x in fields), begin=film.begin + t)
 
 
 def policy_named(name: str, env: GoalEnv) -> Policy:

@@ -105,10 +105,11 @@ def _table(card: Mapping[str, Any]) -> list[str]:
     names = {name for row in scores for name in row} - {"seed"}
     order = [*(n for n in FIRST if n in names), *sorted(names - set(FIRST))]
     head = [f"Measured by {measured['by']}: {measured['episodes']} episodes in {_code(measured['env'])}.", ""]
-    head += ["| seed | " + " | ".join(order) + " |", "|---" * (len(order) + 1) + "|"]
+    head += ["| seed | " + " | ".join(str(row["seed"]) for row in scores) + " |"]
+    head += ["|---" + "|---:" * len(scores) + "|"]
     body = [
-        f"| {row['seed']} | " + " | ".join(f"{row[n]:.4g}" if n in row else "" for n in order) + " |"
-        for row in scores
+        f"| {name} | " + " | ".join(f"{row[name]:.4g}" if name in row else "" for row in scores) + " |"
+        for name in order
     ]
     return [*head, *body, ""]
 

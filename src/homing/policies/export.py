@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from homing.errors import ConfigError
+from homing.errors import ConfigError, HomingError
 from homing.policies.card import SCORE, best_seed, exported, measured_again
 from homing.policies.store import Policies, Which, check_file, find_policies, write_policies
 from homing.report.stats import aggregate
@@ -33,11 +34,20 @@ def export(
     check_file(out)
     policies = find_policies(run, which)
     seeds, how = chosen_seeds(policies, seed)
-    chosen = policies.only(seeds)
+    chosen = rounded(policies.only(seeds)) if half else policies.only(seeds)
     card = exported(chosen.card, seeds, how)
     if episodes is not None:
         card = measured_again(card, evaluated(chosen, None, episodes, FRESH), FRESH)
     return write_policies(out, dataclasses.replace(chosen, card=card), half)
+
+
+def rounded(policies: Policies) -> Policies:
+    """As they come back from 16 bits: what is evaluated is what is written."""
+    round_off = lambda x: x.astype(jnp.float16).astype(x.dtype) if x.dtype == jnp.float32 else x
+    learner = jax.tree.map(round_off, policies.learner)
+    if np.any(_finite(policies.learner) & ~_finite(learner)):
+        raise HomingError(f"{policies.source} holds numbers too large for 16 bits; export it in 32 instead")
+    return dataclasses.replace(policies, learner=learner)
 
 
 def chosen_seeds(policies: Policies, seed: int | str) -> tuple[tuple[int, ...], str]:
