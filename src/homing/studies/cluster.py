@@ -34,8 +34,8 @@ MOST_TIMEOUTS = 1_000  # times that a job may use up its time limit and go on af
 class Task:
     """What a job does: train a program from where it is. submitit asks `checkpoint` what comes next."""
 
-    def __init__(self, study: str, id: str):
-        self.study, self.id = study, id
+    def __init__(self, study: str, id: str, cpu: bool = False):
+        self.study, self.id, self.cpu = study, id, cpu
 
     @property
     def program(self) -> ProgramFolder:
@@ -46,7 +46,7 @@ class Task:
         from homing.studies.worker import work
 
         with self._logged():
-            api.choose_device()
+            api.choose_device(self.cpu)
             outcome = work(StudyFolder.existing(self.study), self.id)
         if outcome.signum in (signal.SIGUSR1, signal.SIGUSR2):
             # Saved; now submitit's own handler, which is in place again, puts the job back in the queue.
@@ -63,7 +63,7 @@ class Task:
 
         state = self.program.state()
         self.program.write_state("queued", **{k: v for k, v in state.items() if k != "status"})
-        return DelayedSubmission(Task(self.study, self.id))
+        return DelayedSubmission(Task(self.study, self.id, self.cpu))
 
     @contextlib.contextmanager
     def _logged(self) -> Any:
@@ -107,7 +107,7 @@ def make_executor(kind: str, folder: Path, options: Mapping[str, Any]) -> Any:
 def run(
     folder: StudyFolder, programs: Sequence[ProgramFolder], where: Any, say: Callable[[str], None]
 ) -> int:
-    """Submit programs and, unless told otherwise, wait for them; returns the signal that ended the waiting."""
+    """Submit programs and, unless told otherwise, wait for them; returns the signal that ended the wait."""
     options = dict(where.cluster)
     limit = int(options.get("array_parallelism", where.workers or DEFAULTS["array_parallelism"]))
     if limit < 1:
@@ -115,11 +115,11 @@ def run(
     options["array_parallelism"] = limit
     executor = make_executor(where.executor, folder.path / "cluster", options)
     if where.executor == "slurm":
-        crowd: Any = SlurmCrowd(executor)
+        crowd: Any = SlurmCrowd(executor, where.cpu)
     elif not where.wait:
         raise ConfigError("submitit-local ends with this process; it cannot do without waiting")
     else:
-        crowd = LocalCrowd(executor, limit)
+        crowd = LocalCrowd(executor, limit, where.cpu)
     crowd.submit(folder, programs, say)
     if not where.wait:
         say(f"jobs are in the queue; see how they fare with: homing study status {folder.path}")
@@ -130,15 +130,17 @@ def run(
 class SlurmCrowd:
     """Jobs of a Slurm array; what is asked of squeue works without Slurm's accounting."""
 
-    def __init__(self, executor: Any):
-        self.executor = executor
+    def __init__(self, executor: Any, cpu: bool):
+        self.executor, self.cpu = executor, cpu
         self.jobs: dict[str, str] = {}
 
     def submit(
         self, folder: StudyFolder, programs: Sequence[ProgramFolder], say: Callable[[str], None]
     ) -> None:
         with self.executor.batch():
-            jobs = [self.executor.submit(Task(str(folder.path), program.id)) for program in programs]
+            jobs = [
+                self.executor.submit(Task(str(folder.path), program.id, self.cpu)) for program in programs
+            ]
         for program, job in zip(programs, jobs, strict=True):
             self.jobs[program.id] = job.job_id
             program.write_state("queued", job=job.job_id, attempts=program.state().get("attempts", 0))
@@ -146,7 +148,8 @@ class SlurmCrowd:
 
     def alive(self) -> set[str]:
         """Ids of programs whose job waits or runs."""
-        return {id for id, job in self.jobs.items() if job in _queue(self.jobs.values())}
+        queue = _queue(self.jobs.values())
+        return {id for id, job in self.jobs.items() if job in queue}
 
     def step(self) -> None:
         """Slurm itself keeps to the limit."""
@@ -171,8 +174,8 @@ def _queue(jobs: Iterable[str]) -> set[str]:
 class LocalCrowd:
     """submitit's local jobs, which would all start at once: no more than `limit` are submitted at a time."""
 
-    def __init__(self, executor: Any, limit: int):
-        self.executor, self.limit = executor, limit
+    def __init__(self, executor: Any, limit: int, cpu: bool):
+        self.executor, self.limit, self.cpu = executor, limit, cpu
         self.waiting: list[tuple[StudyFolder, ProgramFolder]] = []
         self.jobs: dict[str, Any] = {}
 
@@ -187,7 +190,7 @@ class LocalCrowd:
     def step(self) -> None:
         running = [job for job in self.jobs.values() if not job.done()]
         for folder, program in self.waiting[: max(self.limit - len(running), 0)]:
-            self.jobs[program.id] = self.executor.submit(Task(str(folder.path), program.id))
+            self.jobs[program.id] = self.executor.submit(Task(str(folder.path), program.id, self.cpu))
             self.waiting = self.waiting[1:]
 
     def alive(self) -> set[str]:

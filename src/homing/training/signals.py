@@ -7,7 +7,6 @@ import threading
 from types import FrameType
 from typing import Any
 
-
 # The last two are what batch systems send some time before they end a job.
 NOTED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
