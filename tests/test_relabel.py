@@ -7,7 +7,15 @@ import pytest
 from scipy import stats
 
 from homing import replay
-from homing.relabel import batch, commanded, future, geometric_offset
+from homing.relabel import (
+    GOAL_SAMPLERS,
+    batch,
+    commanded,
+    episode_start,
+    future,
+    geometric_offset,
+    goals,
+)
 from homing.replay import RingShape
 from homing.types import Obs, Segment
 
@@ -93,3 +101,84 @@ def test_commanded_goals_are_read_back():
     ring, line = ring_of(last=[0, 0, 0], terminated=[0, 0, 0])
     goals = commanded(ring, line, all_rows(ring, line, 3), jax.random.key(0), 0.99)
     np.testing.assert_array_equal(goals[:, 0], [0, -1, -2])
+
+
+# Hindsight: two episodes of one lane, the first fallen, the second cut off; the third is still running.
+LAST = [0, 0, 1, 0, 0, 0, 1, 0, 0]
+FALLEN = [0, 0, 1, 0, 0, 0, 0, 0, 0]
+
+
+def many(ring, line, count, times):
+    rows = all_rows(ring, line, count)
+    return jax.tree.map(lambda x: jnp.tile(x, times), rows)
+
+
+def test_final_goals_are_of_the_rows_own_end_and_a_running_episode_keeps_its_goal():
+    """A12: the goals of a fallen episode are not a later one's; A13: a fall is an end too."""
+    ring, line = ring_of(LAST, FALLEN)
+    made = GOAL_SAMPLERS["final"](ring, line, all_rows(ring, line, 9), jax.random.key(0), 0.99)
+    np.testing.assert_array_equal(made[:, 0], [2.5, 2.5, 2.5, 6.5, 6.5, 6.5, 6.5, -7, -8])
+
+
+@pytest.mark.parametrize("name", ["uniform_future", "episode", "future"])
+def test_no_goal_comes_from_another_episode(name):
+    ring, line = ring_of(LAST, FALLEN)
+    rows = many(ring, line, 9, 400)
+    made = np.asarray(GOAL_SAMPLERS[name](ring, line, rows, jax.random.key(1), 0.99))[:, 0] - 0.5
+    episode = np.asarray([0, 0, 0, 1, 1, 1, 1, 2, 2])
+    np.testing.assert_array_equal(episode[made.astype(int)], episode[rows.position])
+    if name != "episode":
+        assert (made >= rows.position).all()
+    # Every step that the law allows is drawn; the uniform laws draw them alike.
+    for position, allowed in [(3, [3, 4, 5, 6]), (4, [4, 5, 6] if name != "episode" else [3, 4, 5, 6])]:
+        drawn, counts = np.unique(made[np.asarray(rows.position) == position], return_counts=True)
+        np.testing.assert_array_equal(drawn, allowed)
+        if name != "future":
+            assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_starts_of_episodes_are_found_across_slots_and_the_seam():
+    rng = np.random.default_rng(0)
+    length, slots, lanes, inserts = 5, 6, 3, 9
+    last = rng.random((inserts * length, lanes)) < 0.12
+    ring = replay.empty(RingShape(slots, length, lanes, 1, 1, 1))
+    for i in range(inserts):
+        part = jnp.asarray(last[i * length : (i + 1) * length])
+        zeros = jnp.zeros((length, lanes, 1), jnp.float32)
+        segment = Segment(
+            obs=Obs(state=zeros, goal=zeros),
+            action=zeros,
+            reached=zeros,
+            reward=zeros[..., 0],
+            discount=zeros[..., 0],
+            last=part,
+        )
+        ring = replay.insert(ring, segment, jnp.int32(i))
+    line = replay.timeline(ring, jnp.int32(inserts))
+    position, lane = (x.ravel().astype(np.int32) for x in np.indices((slots * length, lanes)))
+    rows = replay.Rows(position, lane, replay.remaining(ring, line, position, lane))
+    found = np.asarray(episode_start(ring, line, rows))
+    stored = last[-slots * length :]
+    for p, n, start in zip(position, lane, found, strict=True):
+        before = np.flatnonzero(stored[:p, n])
+        assert start == (before[-1] + 1 if before.size else 0)
+
+
+def test_a_share_of_the_goals_is_replaced():
+    ring, line = ring_of(LAST, FALLEN)
+    rows = many(ring, line, 7, 3000)
+    made = np.asarray(goals("final", 0.5, ring, line, rows, jax.random.key(2), 0.99))[:, 0]
+    assert np.mean(made > 0) == pytest.approx(0.5, abs=0.02)
+    kept = made <= 0
+    np.testing.assert_array_equal(made[kept], -np.asarray(rows.position)[kept])
+
+
+def test_a_dense_reward_changes_by_what_depends_on_the_goal():
+    """Stored 10, of which −|reached − goal| depends on the goal."""
+    ring, line = ring_of([0, 0, 0], [0, 0, 0])
+    ring = ring.replace(reward=jnp.full_like(ring.reward, 10))
+    shaping = lambda state, reached, goal: -jnp.abs(reached - goal)[..., 0] + state[..., 0]
+    goal = jnp.full((3, 1), 2.5, jnp.float32)
+    made = batch(ring, line, all_rows(ring, line, 3), goal, None, shaping)
+    # Commanded were 0, −1, −2, reached 0.5, 1.5, 2.5.
+    np.testing.assert_allclose(made.reward, [10 + 0.5 - 2, 10 + 2.5 - 1, 10 + 4.5 - 0])
