@@ -1,0 +1,163 @@
+"""PPO: advantages against a plain loop, its loss by hand, and how rollouts are dealt."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from agent_helpers import SMALL, SPEC
+
+from homing.agents.ppo import PPO, PPOConfig, Samples, advantages, clipped_loss, normalised
+from homing.config_onpolicy import OnPolicyConfig, OnPolicyPlan
+from homing.errors import ConfigError
+from homing.schedule import Sizes
+from homing.types import Obs, Rollout
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_key_check():
+    # These tests compare draws from the same key.
+    with jax.debug_key_reuse(False):
+        yield
+
+
+def agent(**settings):
+    return PPO(PPOConfig(**({"actor_net": SMALL, "value_net": SMALL, "minibatches": 3} | settings)), SPEC)
+
+
+def some_rollout(ppo, learner, length=4, lanes=6):
+    rng = np.random.default_rng(0)
+    normal = lambda *shape: jnp.asarray(rng.normal(size=(length, lanes, *shape)), jnp.float32)
+    obs, after = (Obs(state=normal(4), goal=normal(3)) for _ in range(2))
+    fallen, last = rng.random((2, length, lanes)) < 0.3
+    return Rollout(
+        obs=obs,
+        choice=ppo.choose(learner, obs, jax.random.key(5)),
+        next_obs=after,
+        reached=normal(3),
+        reward=normal(),
+        discount=jnp.asarray(~fallen, jnp.float32),
+        last=jnp.asarray(fallen | last),
+    )
+
+
+def test_advantages_equal_a_plain_loop():
+    rng = np.random.default_rng(1)
+    reward, now, after = rng.normal(size=(3, 7, 5)).astype(np.float32)
+    fallen = rng.random((7, 5)) < 0.2
+    last = fallen | (rng.random((7, 5)) < 0.2)
+    wanted = np.zeros((7, 5))
+    for n in range(5):
+        later = 0.0
+        for t in reversed(range(7)):
+            delta = reward[t, n] + (0 if fallen[t, n] else 0.9 * after[t, n]) - now[t, n]
+            later = delta + (0 if last[t, n] else 0.9 * 0.8 * later)
+            wanted[t, n] = later
+    given = (reward, now, after, 1 - fallen.astype(np.float32), last)
+    made = advantages(*map(jnp.asarray, given), 0.9, 0.8)
+    np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_time_limit_is_worth_its_true_last_state_and_a_fall_nothing():
+    """Four lanes of one step that end: fallen, cut off, and the same with a worthless last state."""
+    after = jnp.asarray([[10.0, 10.0, 0.0]])
+    made = advantages(
+        jnp.ones((1, 3)),
+        jnp.zeros((1, 3)),
+        after,
+        jnp.asarray([[0.0, 1.0, 1.0]]),
+        jnp.ones((1, 3), bool),
+        0.9,
+        0.95,
+    )
+    np.testing.assert_allclose(made, [[1, 10, 1]])
+
+
+def test_the_clipped_loss_by_hand():
+    ratio, advantage = np.asarray([1.0, 2.0, 2.0, 0.5, 0.5]), np.asarray([3.0, 1.0, -1.0, 1.0, -1.0])
+    wanted = -np.mean([3.0, 1.3, -2.0, 0.5, -0.7])
+    made = clipped_loss(jnp.log(jnp.asarray(ratio)), jnp.asarray(advantage), 0.3)
+    assert float(made) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_normalised_advantages():
+    x = normalised(jnp.asarray(np.random.default_rng(0).normal(3, 5, (20, 4)), jnp.float32))
+    assert (float(x.mean()), float(x.std())) == pytest.approx((0, 1), abs=1e-5)
+
+
+@pytest.fixture(scope="module")
+def learned():
+    ppo = agent(passes=2, gamma=0.9, gae_lambda=0.8, value_weight=0.5, entropy_weight=0.01)
+    learner = ppo.init(jax.random.key(0))
+    return ppo, learner, some_rollout(ppo, learner)
+
+
+def test_before_any_update_choices_are_as_probable_as_they_were(learned):
+    """The loss is then −mean A of normalised advantages, which is 0, and nothing is clipped."""
+    ppo, learner, rollout = learned
+    samples = ppo._samples(learner.params, rollout)
+    _, metrics = ppo._loss(learner.params, samples, jax.random.key(0))
+    assert float(metrics["kl"]) == pytest.approx(0, abs=1e-6)
+    assert float(metrics["clipped"]) == 0
+    assert float(metrics["policy_loss"]) == pytest.approx(0, abs=1e-5)
+    # V + A − V.
+    assert float(metrics["value_loss"]) == pytest.approx(float(jnp.mean(samples.advantage**2)), rel=1e-4)
+
+
+def test_log_densities_are_of_the_squashed_actions(learned):
+    ppo, learner, rollout = learned
+    samples = ppo._samples(learner.params, rollout)
+    mean, log_std = (np.asarray(x, np.float64) for x in ppo.policy(learner.params, rollout.obs))
+    x = np.asarray(rollout.choice, np.float64)
+    gaussian = -0.5 * ((x - mean) / np.exp(log_std)) ** 2 - log_std - 0.5 * np.log(2 * np.pi)
+    wanted = np.sum(gaussian - np.log(1 - np.tanh(x) ** 2), axis=-1)
+    np.testing.assert_allclose(samples.log_prob, wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(ppo.action_of(rollout.choice), np.tanh(x), rtol=1e-5)
+
+
+def test_every_pass_deals_each_lane_once():
+    lanes, length = 12, 2
+    mark = jnp.broadcast_to(jnp.arange(lanes, dtype=jnp.float32), (length, lanes))
+    samples = Samples(Obs(mark[..., None], mark[..., None]), mark[..., None], mark, mark, mark)
+    dealt = agent(passes=2, minibatches=4)._dealt(samples, jax.random.key(0))
+    assert dealt.advantage.shape == (8, length, 3)
+    for parts in np.asarray(dealt.advantage[:, 0]).reshape(2, lanes):
+        assert sorted(parts) == list(range(lanes))
+    # All that belongs to a lane stays together.
+    np.testing.assert_array_equal(dealt.advantage, dealt.choice[..., 0])
+    np.testing.assert_array_equal(dealt.advantage[:, 0], dealt.advantage[:, 1])
+    assert not np.array_equal(dealt.advantage[:4], dealt.advantage[4:])
+
+
+def test_learning_makes_good_choices_more_probable(learned):
+    ppo, learner, rollout = learned
+    samples = ppo._samples(learner.params, rollout)
+    after, metrics = jax.jit(ppo.learn)(learner, rollout, jax.random.key(7))
+    log_prob = ppo._samples(after.params, rollout).log_prob
+    good = normalised(samples.advantage)
+    assert float(jnp.mean((log_prob - samples.log_prob) * good)) > 0
+    assert int(after.opt_state.count) == 6
+    assert set(metrics) >= {"policy_loss", "value_loss", "entropy", "kl", "clipped", "reward", "value"}
+
+
+def test_lanes_that_cannot_be_dealt_are_refused_with_the_nearest_number():
+    with pytest.raises(ConfigError, match="num_envs 96"):
+        agent(minibatches=16).updates_per_rollout(100)
+    assert agent(passes=3).updates_per_rollout(6) == 9
+    for settings in ({"minibatches": 0}, {"clip": 0.0}, {"gamma": 1.5}):
+        with pytest.raises(ConfigError, match=next(iter(settings))):
+            PPOConfig(**settings)
+
+
+def test_the_papers_plan():
+    plan = OnPolicyPlan(OnPolicyConfig(), Sizes(29, 8, 2, 10_000_000, 12_000_000), 10, 16)
+    assert plan.steps_per_iteration == 4096 * 5
+    assert plan.total_steps - 50_000_000 in range(4096 * 5)
+    assert plan.total_updates == 16 * plan.iterations
+    assert plan.epochs == 200
+    assert "16 an iteration" in str(plan)
+    few = plan.largest_fitting(plan.bytes_in_all // 2)
+    assert few.seeds == 5
+    with pytest.raises(ConfigError, match="it fits with seeds 5"):
+        plan.check_fits(plan.bytes_in_all // 2)
+    with pytest.raises(ConfigError, match="at least 1"):
+        OnPolicyConfig(unroll_length=0)
