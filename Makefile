@@ -7,14 +7,15 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all check format docs clean
+.PHONY: help setup quickstart test test-all check format docs serve clean
 
 help:
 	@echo "make quickstart   set up, then train a small agent on the CPU and show what it does"
 	@echo "make test         set up, then run the tests (about ten minutes on two cores, less when repeated)"
 	@echo "make test-all     the same with the slow tests"
 	@echo "make check        formatter, linter, type checker"
-	@echo "make docs         make the generated parts of docs/ again"
+	@echo "make docs         make the generated parts of docs/ again and the site from them, in site/"
+	@echo "make serve        show the site on this machine and follow changes"
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Homing needs Python 3.11 or newer: make PYTHON=python3.11 ...')"
@@ -42,8 +43,15 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# The theme announces its successor at every build.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
+
 docs: $(READY)
 	$(BIN)/python tools/make_docs.py
+	$(MKDOCS) build --strict
+
+serve: $(READY)
+	$(MKDOCS) serve --dev-addr 127.0.0.1:8643
 
 clean:
-	rm -rf $(VENV) .cache build dist
+	rm -rf $(VENV) .cache build dist site

@@ -1,7 +1,13 @@
-"""Make the generated parts of docs/ again: the table of environments and the contact sheet."""
+"""Make the generated parts of docs/ again: pictures, the table of environments and their gallery.
 
+`--text` leaves pictures of environments as they are, which take minutes.
+"""
+
+import sys
 from pathlib import Path
+from typing import Any
 
+import make_figures
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
@@ -11,6 +17,7 @@ from homing.envs import ALIASES, env_ids, make
 DOCS = Path(__file__).parent.parent / "docs"
 BEGIN, END = "<!-- begin generated table -->", "<!-- end generated table -->"
 TILE, COLUMNS = (320, 240), 5
+TILES = DOCS / "images" / "envs"
 
 
 def table() -> str:
@@ -37,23 +44,59 @@ def write_table() -> None:
     page.write_text(f"{before}{BEGIN}\n{table()}\n{END}{rest.split(END)[1]}")
 
 
+def gallery() -> str:
+    """A picture and the facts of every environment, body by body."""
+    parts = [
+        "# Gallery",
+        "Every environment at a start of its own; green marks the goal. Sizes and options are in the "
+        "[table](environments.md), `homing render ENV --out film.mp4` shows one moving.",
+    ]
+    specs = {id: make(id).spec for id in env_ids()}
+    for body in dict.fromkeys(spec.body for spec in specs.values()):
+        parts.append(f"## {body.replace('_', ' ').capitalize()}")
+        cards = [_card(id, spec) for id, spec in specs.items() if spec.body == body]
+        parts.append('<div class="gallery">\n' + "\n".join(cards) + "\n</div>")
+    return "\n\n".join(parts) + "\n"
+
+
+def _card(id: str, spec: Any) -> str:
+    goal = ", ".join(spec.goal_names)
+    facts = f"{spec.task}, {spec.arena}; goal: {goal} within {spec.threshold:g}; {spec.action_dim} actions"
+    picture = f'<img src="images/envs/{id}.png" alt="{id}" loading="lazy" width="320" height="240">'
+    return f"<figure>{picture}<figcaption><b>{id}</b><br>{facts}</figcaption></figure>"
+
+
+def draw_tiles() -> None:
+    """One frame of every environment."""
+    TILES.mkdir(parents=True, exist_ok=True)
+    for id in env_ids():
+        env = make(id)
+        frame = render.draw(env, render.still(env, seed=3), *TILE)[0]
+        _save(Image.fromarray(np.asarray(frame)), TILES / f"{id}.png")
+        print(id, flush=True)
+
+
 def contact_sheet() -> Image.Image:
-    """One labelled frame of every environment."""
+    """All of them on one picture, labelled."""
     ids = env_ids()
     rows = -(-len(ids) // COLUMNS)
     sheet = Image.new("RGB", (COLUMNS * TILE[0], rows * (TILE[1] + 26)), "white")
     pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(17)
     for k, id in enumerate(ids):
-        env = make(id)
-        frame = render.draw(env, render.still(env, seed=3), *TILE)[0]
         x, y = k % COLUMNS * TILE[0], k // COLUMNS * (TILE[1] + 26)
-        sheet.paste(Image.fromarray(np.asarray(frame)), (x, y + 26))
+        sheet.paste(Image.open(TILES / f"{id}.png").convert("RGB"), (x, y + 26))
         pen.text((x + 6, y + 3), id, fill="black", font=font)
-        print(id, flush=True)
     return sheet
+
+
+def _save(picture: Image.Image, path: Path) -> None:
+    picture.convert("P", palette=Image.Palette.ADAPTIVE).save(path, optimize=True)
 
 
 if __name__ == "__main__":
     write_table()
-    (DOCS / "images").mkdir(exist_ok=True)
-    contact_sheet().convert("P", palette=Image.Palette.ADAPTIVE).save(DOCS / "images" / "environments.png")
+    (DOCS / "gallery.md").write_text(gallery())
+    make_figures.main()
+    if "--text" not in sys.argv:
+        draw_tiles()
+        _save(contact_sheet(), DOCS / "images" / "environments.png")

@@ -1,0 +1,72 @@
+"""An agent of one's own: imitate the action that led, in hindsight, to where the episode got."""
+
+import dataclasses
+import sys
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+import homing
+from homing.config import TrainConfig
+from homing.nets import ADAM, MLP, Fit, NetConfig, adam
+from homing.presets import register_agent
+
+NET = NetConfig(width=128, depth=2)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImitateConfig:
+    """Settings, each of them a flag and an argument of `homing.train`."""
+
+    lr: float = 1e-3
+    gamma: float = 0.95
+    noise: float = 0.5
+    net: NetConfig = NET
+
+
+class Learner(struct.PyTreeNode):
+    """All that is learned: arrays only."""
+
+    policy: Fit
+
+
+class Imitate:
+    """π(s, g) regressed on the action taken in s on the way to g, a later state of the same episode."""
+
+    goal_sampler, goal_share = "future", 1.0
+
+    def __init__(self, config, spec):
+        self.config, self.spec, self.gamma = config, spec, config.gamma
+        self.net = MLP(config.net, spec.action_dim)
+
+    def init(self, key):
+        seen = jnp.zeros((1, self.spec.state_dim + self.spec.goal_dim), jnp.float32)
+        params = self.net.init(key, seen)["params"]
+        return Learner(policy=Fit(params=params, opt_state=ADAM.init(params)))
+
+    def policy(self, params, obs):
+        return jnp.tanh(self.net.apply({"params": params}, jnp.concatenate([obs.state, obs.goal], axis=-1)))
+
+    def act(self, learner, obs, key, *, explore):
+        action = self.policy(learner.policy.params, obs)
+        noise = self.config.noise * jax.random.normal(key, action.shape) if explore else 0.0
+        return jnp.clip(action + noise, -1.0, 1.0)
+
+    def update(self, learner, batch, key, updates):
+        def loss(params):
+            error = jnp.mean(jnp.square(self.policy(params, batch.obs) - batch.action))
+            return error, {"actor_loss": error}
+
+        policy, metrics = adam(learner.policy, loss, jnp.asarray(self.config.lr, jnp.float32))
+        return learner.replace(policy=policy), metrics
+
+
+SMALL = TrainConfig(200_000, num_envs=64, unroll_length=50, replay_rows=1000, prefill_rows=100, evaluations=4)
+register_agent("imitate", ImitateConfig, Imitate, SMALL)
+
+if __name__ == "__main__":
+    steps = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
+    out = sys.argv[2] if len(sys.argv) > 2 else None
+    run = homing.train("imitate", "reacher", steps=steps, out=out, eval_envs=32, episode_length=100, cpu=True)
+    print("success rates at the evaluations:", [round(value, 2) for _, value in run.curve(seed=0)])

@@ -1,0 +1,105 @@
+"""What mkdocs is told beside mkdocs.yml: pages from other parts of the repository, and links between them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+import docs_reference
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parent.parent
+LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+# Files of the repository that are pages of the site.
+ELSEWHERE = {"CHANGELOG.md": "changelog.md", "results/README.md": "results.md", "README.md": "index.md"}
+
+
+@functools.cache
+def pages() -> dict[str, str]:
+    """Pages made from files outside of docs/, by their place on the site."""
+    made = {place: (ROOT / name).read_text() for name, place in ELSEWHERE.items() if place != "index.md"}
+    made |= {"api.md": docs_reference.api_page(), "commands.md": docs_reference.commands_page()}
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        made[f"examples/{path.stem}.md"] = example_page(path)
+    for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        made[f"{path.stem}.md"] = notebook_page(path)
+    return made
+
+
+def example_page(path: Path) -> str:
+    source = path.read_text()
+    title = source.split('"""')[1].split("\n")[0]
+    return f"# {path.stem.replace('_', ' ').capitalize()}\n\n{title}\n\n```python\n{source}```\n"
+
+
+def notebook_page(path: Path) -> str:
+    """Text and code of a notebook; it is stored without output."""
+    parts = []
+    for cell in json.loads(path.read_text())["cells"]:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+    note = f"This page is a notebook: [download it](notebooks/{path.name}) and run it with Jupyter.\n"
+    return "\n\n".join([parts[0], note, *parts[1:]]) + "\n"
+
+
+def on_config(config: Any) -> Any:
+    """Agents under Agents, and pages that nobody named under More."""
+    docs = Path(config["docs_dir"])
+    for section in config["nav"]:
+        if "Agents" in section:
+            section["Agents"] = sorted(_names(docs / "agents", docs))
+    config["nav"] = [section for section in config["nav"] if section != {"Agents": []}]
+    examples = [page for page in pages() if page.startswith("examples/")]
+    more = sorted(_names(docs, docs) - set(_leaves(config["nav"])))
+    config["nav"] += [{title: found} for title, found in (("Examples", examples), ("More", more)) if found]
+    return config
+
+
+def _names(folder: Path, docs: Path) -> set[str]:
+    return {path.relative_to(docs).as_posix() for path in folder.rglob("*.md")}
+
+
+def _leaves(nav: Any) -> list[str]:
+    if isinstance(nav, str):
+        return [nav]
+    items = nav.values() if isinstance(nav, dict) else nav
+    return [leaf for item in items for leaf in _leaves(item)]
+
+
+def on_files(files: Files, config: Any) -> Files:
+    for place, text in pages().items():
+        files.append(File.generated(config, place, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Links that leave docs/ lead to the site's own pages, or are plain words where it has none."""
+    place = page.file.src_uri
+    origin = next((name for name, made in ELSEWHERE.items() if made == place and place != "index.md"), None)
+    base = posixpath.dirname(origin or f"docs/{place}")
+
+    def replace(match: re.Match) -> str:
+        text, target, anchor = match.group(1), match.group(2), match.group(3) or ""
+        if ":" in target:
+            return match.group(0)
+        path = posixpath.normpath(posixpath.join(base, target))
+        there = _on_site(path)
+        if there is None:
+            return match.group(0) if path.startswith("docs/") else text
+        return f"[{text}]({os.path.relpath(there, posixpath.dirname(place) or '.')}{anchor})"
+
+    return LINK.sub(replace, markdown)
+
+
+def _on_site(path: str) -> str | None:
+    """Where a file of the repository is on the site."""
+    if path in ELSEWHERE:
+        return ELSEWHERE[path]
+    if path.startswith("examples/") and path.endswith(".py"):
+        return path.removesuffix(".py") + ".md"
+    return path.removeprefix("docs/") if path.startswith("docs/") else None
