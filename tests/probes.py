@@ -78,7 +78,7 @@ class Probe:
             metrics=self._metrics(achieved, obs.goal),
             steps=jnp.zeros(self.num_envs, jnp.int32),
             pool=(),
-            cursor=jnp.zeros((), jnp.int32),
+            used=jnp.zeros(self.num_envs, jnp.int32),
             key=k_run,
             clock=jnp.zeros((), jnp.int32),
         )
@@ -168,3 +168,17 @@ def turnstile(num_envs: int = 5, episode_length: int = 11) -> Probe:
 
     spec = ProbeSpec(state_dim=2, action_dim=1, goal_dim=2, goal_indices=(0, 1), threshold=0.5)
     return Probe(spec, start, _uniform(2, 1.0), dynamics, num_envs, episode_length)
+
+
+def trapdoor(num_envs: int = 32, episode_length: int = 5) -> Probe:
+    """Every step pays 1. Behind a trapdoor (state 1) the episode terminates; else only the time limit cuts it."""
+
+    def start(key):
+        return jax.random.bernoulli(key, shape=(1,)).astype(jnp.float32)
+
+    def dynamics(state, action, steps, key):
+        return state, state[0] > 0.5
+
+    spec = ProbeSpec(state_dim=1, action_dim=1, goal_dim=1, goal_indices=(0,), threshold=2.0)
+    goal = lambda key: jnp.zeros(1, jnp.float32)
+    return Probe(spec, start, goal, dynamics, num_envs, episode_length)

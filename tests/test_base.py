@@ -153,7 +153,7 @@ def test_seeds_vmapped_equal_one_by_one(id, keys_reused_on_purpose):
 def test_seed_axes_share_the_clock_and_keep_the_branch(keys_reused_on_purpose):
     env = homing.make("point_u_maze", num_envs=2, episode_length=6)
     states = jax.vmap(env.reset, out_axes=env.seed_axes())(jax.random.split(jax.random.key(0), 3))
-    assert states.clock.shape == () and states.cursor.shape == (3,) and states.obs.goal.shape == (3, 2, 2)
+    assert states.clock.shape == () and states.used.shape == (3, 2) and states.obs.goal.shape == (3, 2, 2)
     step = jax.vmap(env.step, in_axes=(env.seed_axes(), 0), out_axes=env.seed_axes())
     actions = jnp.zeros((3, 2, 2))
     branches = str(jax.make_jaxpr(step)(states, actions)).count(" cond[")
@@ -174,16 +174,15 @@ def test_one_trace_for_all_steps(ant):
     assert step._cache_size() == 1
 
 
-def test_the_pool_gives_each_start_once_and_is_filled_again():
-    pool = jnp.arange(8.0)[:, None]
-    ended = jnp.array([True, False, True, True])
-    fresh, cursor = episode.choose(ended, pool, jnp.int32(2))
-    np.testing.assert_array_equal(np.asarray(fresh)[np.asarray(ended), 0], [2, 3, 4])
-    assert cursor == 5
-    fresh, cursor = episode.choose(ended, pool, cursor)
-    np.testing.assert_array_equal(np.asarray(fresh)[np.asarray(ended), 0], [5, 6, 7])
-    _, cursor = episode.choose(jnp.zeros(4, bool), pool, cursor)
-    assert cursor == 8
+def test_the_pool_gives_each_start_once():
+    pool = jnp.arange(12.0)[:, None]  # three starts for each of four lanes
+    used = jnp.zeros(4, jnp.int32)
+    given = []
+    for ended in ([True, False, True, True], [True, True, False, True], [True, False, False, False]):
+        fresh, used = episode.choose(jnp.asarray(ended), pool, used)
+        given += np.asarray(fresh)[np.asarray(ended), 0].tolist()
+    assert len(given) == len(set(given)) == 7
+    np.testing.assert_array_equal(used, [3, 1, 1, 2])
 
 
 def test_packing_keeps_every_number():

@@ -32,7 +32,7 @@ class EnvState(struct.PyTreeNode):
     `obs` is what the next action answers to. Where an episode has just ended it is already the first
     observation of the new episode; `next_obs` and `achieved_goal` always tell where the last action led.
 
-    Shapes: every field has the lane axis [N, ...] first, except `cursor` and `key`, which a batch has once,
+    Shapes: every field has the lane axis [N, ...] first, except `pool` and `key`, which a batch has once,
     and `clock`, which all batches that step together share (see `homing.envs.base.seed_axes`).
     """
 
@@ -46,7 +46,7 @@ class EnvState(struct.PyTreeNode):
     metrics: Metrics  # each [N] float32
     steps: Array  # [N] int32: steps taken in the running episode
     pool: Array  # [P, D]: ready starts, packed; see homing.envs.episode
-    cursor: Array  # [] int32: starts used since the pool was filled
+    used: Array  # [N] int32: starts taken since the pool was filled
     key: Key
     clock: Array  # [] int32: steps since reset, the same in every batch
 

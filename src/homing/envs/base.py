@@ -94,7 +94,7 @@ class GoalEnv:
             metrics=self._metrics(achieved, first.goal),
             steps=jnp.zeros((self.num_envs,), jnp.int32),
             pool=episode.pack(self._deal(k_pool, episode.STARTS_PER_LANE * self.num_envs)),
-            cursor=jnp.zeros((), jnp.int32),
+            used=jnp.zeros((self.num_envs,), jnp.int32),
             key=k_rest,
             clock=jnp.zeros((), jnp.int32),
         )
@@ -112,8 +112,8 @@ class GoalEnv:
 
     def refill(self, state: EnvState) -> EnvState:
         """Deal new starts for the episodes to come."""
-        key, pool, cursor = self._fill(state.key, state.pool, state.cursor)
-        return state.replace(key=key, pool=pool, cursor=cursor)
+        key, pool, used = self._fill(state.key, state.pool, state.used)
+        return state.replace(key=key, pool=pool, used=used)
 
     def blocks(self, length: int) -> int:
         """The fewest equal parts of `length` steps that are no longer than `interval`; 0 if all are tiny."""
@@ -186,13 +186,13 @@ class GoalEnv:
 
     def _restart(self, state: EnvState) -> EnvState:
         """Start a new episode in every lane whose episode has ended."""
-        rows, cursor = episode.choose(state.ended, state.pool, state.cursor)
+        rows, used = episode.choose(state.ended, state.pool, state.used)
         fresh = episode.unpack(rows, episode.Start(state.physics, state.obs.state, state.obs.goal))
         return state.replace(
             physics=episode.where_lanes(state.ended, fresh.physics, state.physics),
             obs=episode.where_lanes(state.ended, Obs(fresh.state, fresh.goal), state.obs),
             steps=jnp.where(state.ended, 0, state.steps),
-            cursor=cursor,
+            used=used,
         )
 
     def _deal(self, key: Key, count: int) -> episode.Start:
@@ -205,14 +205,12 @@ class GoalEnv:
     def _keep_pool(self, state: EnvState) -> EnvState:
         """Fill the pool of starts again when it is time."""
         due = state.clock % self.interval == 0
-        key, pool, cursor = jax.lax.cond(
-            due, self._fill, lambda *same: same, state.key, state.pool, state.cursor
-        )
-        return state.replace(key=key, pool=pool, cursor=cursor)
+        key, pool, used = jax.lax.cond(due, self._fill, lambda *same: same, state.key, state.pool, state.used)
+        return state.replace(key=key, pool=pool, used=used)
 
-    def _fill(self, key: Key, pool: Array, cursor: Array) -> tuple[Key, Array, Array]:
+    def _fill(self, key: Key, pool: Array, used: Array) -> tuple[Key, Array, Array]:
         k_next, k_pool = jax.random.split(key)
-        return k_next, episode.pack(self._deal(k_pool, len(pool))), jnp.zeros_like(cursor)
+        return k_next, episode.pack(self._deal(k_pool, len(pool))), jnp.zeros_like(used)
 
     def _metrics(self, achieved: Array, goal: Array) -> Metrics:
         """What is reported of every step, each [N]."""

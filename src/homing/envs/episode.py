@@ -1,9 +1,9 @@
 """Episodes: when they end, and ready starts for those that follow.
 
 Starting an episode costs about a physics step, and every lane of every step may need one. So starts are
-dealt in bulk: a pool of them is filled every `interval` steps, and each ended lane takes the next unused one.
-Starts and goals are thus fresh in every episode. Should a batch use up its pool between two fillings
-(episodes of less than 16 steps on average), lanes share starts until it is filled again.
+dealt in bulk: a pool of them is filled every `interval` steps, and an ended lane takes its next unused one.
+Starts and goals are thus fresh in every episode. Should a lane use up its starts between two fillings (five
+falls in 64 steps), it goes through them again until the pool is filled.
 """
 
 from __future__ import annotations
@@ -49,11 +49,15 @@ def interval_for(episode_length: int) -> int:
     return max(1, min(INTERVAL, (STARTS_PER_LANE - 1) * episode_length))
 
 
-def choose(ended: Array, pool: Array, cursor: Array) -> tuple[Array, Array]:
-    """The row [N, D] of the pool [P, D] that each lane would take, and the cursor past those taken."""
-    order = jnp.cumsum(ended.astype(jnp.int32))
-    index = (cursor + jnp.maximum(order - 1, 0)) % len(pool)
-    return pool.at[index].get(mode="promise_in_bounds"), cursor + order[-1]
+def choose(ended: Array, pool: Array, used: Array) -> tuple[Array, Array]:
+    """The start [N, D] that each lane would take next, and how many it has `used` [N] if it does so.
+
+    Lanes have starts of their own, lane n the rows n, N + n, 2N + n, … of the pool [P, D]: to share them, a
+    lane would have to know how many lanes before it have ended, a sum over lanes at every step.
+    """
+    lanes = len(used)
+    index = (used % (len(pool) // lanes)) * lanes + jnp.arange(lanes, dtype=jnp.int32)
+    return pool.at[index].get(mode="promise_in_bounds"), used + ended.astype(jnp.int32)
 
 
 def where_lanes(condition: Array, yes: Any, no: Any) -> Any:
