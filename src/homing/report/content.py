@@ -38,8 +38,10 @@ def make_content(
     *,
     by: By = "settings",
     title: str | None = None,
+    memory: dict[str, Any] | None = None,
 ) -> Content:
-    """Everything about some runs."""
+    """Everything about some runs; `memory` keeps bands for the next time, when most are as they were."""
+    memory = {} if memory is None else memory
     groups, doubts = make_groups(records, by)
     methods = comparison.ranked(groups)
     tasks = list(dict.fromkeys(group.task for group in groups))
@@ -56,7 +58,7 @@ def make_content(
         "metrics": {name: dataclasses.asdict(metric(name)) for name in metrics},
         "methods": methods,
         "tasks": tasks,
-        "groups": _groups(groups, methods, tasks, metrics),
+        "groups": _groups(groups, methods, tasks, metrics, memory),
         "comparison": _comparison(groups, methods),
         "settings": _settings(records, by),
         "machines": _machines(records),
@@ -82,7 +84,11 @@ def _metrics(groups: Sequence[Group]) -> list[str]:
 
 
 def _groups(
-    groups: Sequence[Group], methods: Sequence[str], tasks: Sequence[str], metrics: Sequence[str]
+    groups: Sequence[Group],
+    methods: Sequence[str],
+    tasks: Sequence[str],
+    metrics: Sequence[str],
+    memory: dict[str, Any],
 ) -> list[dict[str, Any]]:
     seeds = sum(len(group.curves) for group in groups)
     points = min(BAND_POINTS, max(12, SEED_NUMBERS // max(1, seeds * len(metrics))))
@@ -93,12 +99,19 @@ def _groups(
             "seeds": len(group.curves),
             "diverged": sum(curve.diverged for curve in group.curves),
             "steps": [f(float(c.step[-1]) for c in group.curves) for f in (min, max)],
-            "bands": {name: _bands(group, name) for name in metrics},
+            "bands": {name: _remembered(group, name, memory) for name in metrics},
             "curves": [_curve(curve, metrics, points) for curve in group.curves],
             "final": {name: _final(group.final(name)) for name in metrics if name.startswith("eval/")},
         }
         for group in groups
     ]
+
+
+def _remembered(group: Group, name: str, memory: dict[str, Any]) -> dict[str, Any]:
+    key = f"{name} {group.fingerprint(name)}"
+    if key not in memory:
+        memory[key] = _bands(group, name)
+    return memory[key]
 
 
 def _bands(group: Group, name: str) -> dict[str, Any]:

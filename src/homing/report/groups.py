@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,6 +60,15 @@ class Group:
         """[S] last values of the seeds that have one."""
         values = np.array([curve.final(name) for curve in self.curves])
         return values[np.isfinite(values)]
+
+    def fingerprint(self, name: str) -> str:
+        """Changes when a curve of the metric does."""
+        told = hashlib.sha256()
+        for curve in self.curves:
+            if name in curve.values:
+                for array in (curve.step, curve.hours, curve.values[name]):
+                    told.update(array.tobytes() + b"|")
+        return told.hexdigest()
 
     def band(self, name: str, axis: str, points: int, resamples: int) -> tuple[np.ndarray, stats.Band] | None:
         """Places on the axis (`step` or `hours`) and the IQM there, where at least half of the seeds are."""

@@ -27,6 +27,7 @@ class Live:
         self._guard = threading.Lock()
         self._page: dict[str, Any] = {}
         self._films: list[Path] = []
+        self._memory: dict[str, Any] = {}
         self._known: dict[Path, tuple[str, RunRecord]] = {}
 
     def page(self) -> dict[str, Any]:
@@ -55,7 +56,7 @@ class Live:
     def _make(self, paths: Sequence[Path]) -> dict[str, Any]:
         records, problems = read_runs(paths, self._read)
         title = self._title or (None if records else "Waiting for the first evaluation")
-        page = make_content(records, problems, by=self._by, title=title).page
+        page = make_content(records, problems, by=self._by, title=title, memory=self._memory).page
         names = short_names([record.path for record in records])
         films = [(n, film) for record, n in zip(records, names, strict=True) for film in record.films]
         self._films = [film for _, film in films]

@@ -36,7 +36,7 @@ class RunRecord:
 
     @property
     def env(self) -> str:
-        return self.config.get("env", "unknown environment")
+        return self.config.get("env", "environment not told")
 
 
 @dataclasses.dataclass(frozen=True)
