@@ -25,6 +25,7 @@ ALLOWED = {
     "places": BASE | {"envs"},
     "policies": BASE | {"agents", "checkpoints", "report", "runs", "settings", "training"},
     "policy": BASE | {"policies", "settings"},
+    "report": BASE | {"runs"},
 }
 
 
