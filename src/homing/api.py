@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 
+from homing.errors import ConfigError
 from homing.policy import Policy
 
 if TYPE_CHECKING:  # heavy to import, and `import homing` is for environments too
@@ -55,6 +56,7 @@ def train(
     reward: str = "sparse",
     options: Mapping[str, Any] | None = None,
     cpu: bool = False,
+    devices: int | None = None,
     quiet: bool = False,
     **settings: Any,
 ) -> Trained:
@@ -62,6 +64,7 @@ def train(
 
     seeds:    a number of seeds, 0, 1, …, or the seeds themselves
     out:      a new folder; runs/<env>-<agent>-<time> if not given
+    devices:  spread the run over so many devices; 0 means all
     reward:   sparse, or dense where the environment's body has one
     settings: any field of the loop's config (TrainConfig, for PPO OnPolicyConfig), the agent's or SaveConfig
     """
@@ -81,35 +84,58 @@ def train(
         reward=reward,
         options=dict(options or {}),
     )
-    return train_config(config, out, make_progress(quiet), cpu=cpu)
+    return train_config(config, out, make_progress(quiet), cpu=cpu, devices=devices)
 
 
 def train_config(
-    config: RunConfig, out: str | Path | None, show: Progress, *, cpu: bool = False, fit: bool = False
+    config: RunConfig,
+    out: str | Path | None,
+    show: Progress,
+    *,
+    cpu: bool = False,
+    fit: bool = False,
+    devices: int | None = None,
+    hosts: bool = False,
 ) -> Trained:
-    """Train by a whole config; `fit` takes the largest settings that the memory allows."""
+    """Train by a whole config; `fit` takes the largest settings that the memory allows.
+
+    devices: spread the run over so many; 0 means all
+    hosts:   this process is one of several that share the run
+    """
     from homing.runs import default_folder
     from homing.training import runner
+    from homing.training.devices import placement, shown_here
 
-    config, parts = prepared(config, show, cpu=cpu, fit=fit)
+    if hosts and out is None:
+        raise ConfigError("a run of several processes needs one --out for all of them, on a shared disk")
+    config, parts = prepared(config, show, cpu=cpu, fit=fit, devices=devices, hosts=hosts)
     path = Path(out) if out is not None else default_folder(config.env, config.agent)
-    outcome = runner.start(config, path, show, parts)
+    outcome = runner.start(config, path, shown_here(show), parts, placement(devices, parts.plan))
     return Trained(outcome.path, outcome.status, outcome.signum)
 
 
 def prepared(
-    config: RunConfig, show: Progress, *, cpu: bool = False, fit: bool = False
+    config: RunConfig,
+    show: Progress,
+    *,
+    cpu: bool = False,
+    fit: bool = False,
+    devices: int | None = None,
+    hosts: bool = False,
 ) -> tuple[RunConfig, Parts]:
     """Everything that can be wrong is found here: device, sizes, memory, missing packages."""
     from homing.doctor import free_bytes
     from homing.progress import memory_line
     from homing.settings import build
     from homing.trackers import check_installed
+    from homing.training.devices import memory_of, placement, shown_here
 
-    choose_device(cpu)
+    choose_device(cpu, devices, hosts)
+    show = shown_here(show)
     check_installed(config.save)
     parts = build(config)
-    free = free_bytes()
+    spread = placement(devices, parts.plan)
+    free = memory_of(free_bytes(), spread)
     if free is not None and not parts.plan.fits(free):
         if not fit:
             show.warn(str(parts.plan))
@@ -117,6 +143,8 @@ def prepared(
         config = _fitted(config, parts.plan.largest_fitting(free))
         parts = build(config)
     show.say(str(parts.plan))
+    if spread is not None:
+        show.say(str(spread))
     show.say(memory_line(parts.plan, free))
     return config, parts
 
@@ -125,25 +153,41 @@ def _fitted(config: RunConfig, plan: Any) -> RunConfig:
     return dataclasses.replace(config, train=plan.config, seeds=config.seeds[: plan.seeds])
 
 
-def choose_device(cpu: bool = False) -> None:
+def choose_device(cpu: bool = False, devices: int | None = None, hosts: bool = False) -> None:
     """Decide where to compute and keep compiled programs; before the first computation."""
     from homing.compilation import keep_compiled
     from homing.doctor import require_seen_gpu
+    from homing.training.devices import join_hosts, make_cpu_devices
 
     if cpu:
         jax.config.update("jax_platforms", "cpu")
-    elif jax.config.jax_platforms != "cpu":  # whoever sets JAX_PLATFORMS=cpu means it
+    make_cpu_devices(devices, hosts)
+    if hosts:
+        join_hosts()
+    if not cpu and jax.config.jax_platforms != "cpu":  # whoever sets JAX_PLATFORMS=cpu means it
         require_seen_gpu()
     keep_compiled()
 
 
-def resume(run: str | Path, *, cpu: bool = False, quiet: bool = False) -> Trained:
-    """Go on with a run that was stopped or killed, as if nothing had happened."""
+def resume(
+    run: str | Path,
+    *,
+    cpu: bool = False,
+    quiet: bool = False,
+    devices: int | None = None,
+    hosts: bool = False,
+) -> Trained:
+    """Go on with a run that was stopped or killed, as if nothing had happened.
+
+    The number of devices need not be the one that it was begun with.
+    """
     from homing.progress import make_progress
     from homing.training import runner
+    from homing.training.devices import placement, shown_here
 
-    choose_device(cpu)
-    outcome = runner.resume(run, make_progress(quiet))
+    choose_device(cpu, devices, hosts)
+    show = shown_here(make_progress(quiet))
+    outcome = runner.resume(run, show, lambda parts: placement(devices, parts.plan))
     return Trained(outcome.path, outcome.status, outcome.signum)
 
 

@@ -71,6 +71,10 @@ class TrainArguments:
     """Settings of body, task or arena, for instance task.within=0.3."""
     cpu: Flag = False
     """Compute on the CPU, even if there is a GPU."""
+    devices: str | None = None
+    """Spread seeds and environments over so many devices: a number, or all."""
+    hosts: Flag = False
+    """This process is one of several, on one machine or more, that share the run."""
     fit: Flag = False
     """If the memory is short, take the largest settings that fit instead of refusing."""
     dry_run: Flag = False
@@ -155,29 +159,44 @@ def _train(asked: Any, config: Any) -> None:
 
     show = make_progress(asked.quiet)
     if asked.dry_run:
-        api.prepared(config, show, cpu=asked.cpu, fit=asked.fit)
+        api.prepared(config, show, cpu=asked.cpu, fit=asked.fit, **_spread(asked.devices, asked.hosts))
         return
-    _tell(api.train_config(config, asked.out, show, cpu=asked.cpu, fit=asked.fit), asked.quiet)
+    spread = _spread(asked.devices, asked.hosts)
+    _tell(api.train_config(config, asked.out, show, cpu=asked.cpu, fit=asked.fit, **spread), asked.quiet)
 
 
-def resume(run: Run, cpu: Flag = False, quiet: Flag = False) -> None:
+def _spread(devices: str | None, hosts: bool) -> dict[str, Any]:
+    from homing.training.devices import parse_devices
+
+    return {"devices": parse_devices("all" if hosts and devices is None else devices), "hosts": hosts}
+
+
+def resume(
+    run: Run, cpu: Flag = False, quiet: Flag = False, devices: str | None = None, hosts: Flag = False
+) -> None:
     """Go on with a run that was stopped or killed, as if nothing had happened.
 
     Args:
         run: folder of the run
         cpu: compute on the CPU, even if there is a GPU
         quiet: print nothing but warnings
+        devices: spread the run over so many devices, which need not be as many as before: a number, or all
+        hosts: this process is one of several that share the run
     """
     from homing import api
 
     with _interruptible():
-        _tell(api.resume(run, cpu=cpu, quiet=quiet), quiet)
+        _tell(api.resume(run, cpu=cpu, quiet=quiet, **_spread(devices, hosts)), quiet)
 
 
 def _tell(trained: Any, quiet: bool) -> None:
     """Say how a run ended; a run that was stopped ends with the signal's exit code."""
+    from homing.training.devices import is_first
+
     if trained.status == "stopped":
         raise SystemExit(128 + trained.signum)
+    if not is_first():
+        return
     if quiet:
         print(trained.path)
         return

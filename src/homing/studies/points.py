@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import typing
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ RUN_FIELDS = ("agent", "env", "preset", "seeds", "eval_env", "episode_length", "
 SAVE: Changes = {"keep_checkpoints": 1, "final_checkpoint": False, "tensorboard": "off"}
 
 FEWEST_ITERATIONS = 16
-FEWEST_LANES = FEWEST_EPISODES = 8
+FEWEST_LANES, FEWEST_EPISODES = 16, 8
 FEWEST_EVALUATIONS = 4
 
 
@@ -203,6 +204,7 @@ def scaled(config: RunConfig, scale: float) -> RunConfig:
     for name in ("replay_rows", "prefill_rows"):
         if getattr(train, name, 0):
             changes[name] = max(unroll, round(getattr(train, name) * scale))
-    lanes = changes["total_steps"] // (FEWEST_ITERATIONS * unroll)
-    changes["num_envs"] = min(train.num_envs, max(FEWEST_LANES, lanes))
+    lanes = max(FEWEST_LANES, changes["total_steps"] // (FEWEST_ITERATIONS * unroll))
+    if lanes < train.num_envs:
+        changes["num_envs"] = 2 ** int(math.log2(lanes))  # batches of all kinds divide into powers of two
     return dataclasses.replace(config, train=dataclasses.replace(train, **changes))

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from homing.evaluation import evaluate
+from homing.training.devices import SEEDS, Placement
 from homing.training.offpolicy import TrainState
 from homing.types import Array, Key, Metrics
 
@@ -82,18 +83,19 @@ class Program:
         return compile
 
 
-def programs(loop: Any, eval_env: Any, variants: Variants | None = None, placement: Any = None) -> Programs:
+def programs(
+    loop: Any, eval_env: Any, variants: Variants | None = None, placement: Placement | None = None
+) -> Programs:
     """Each traced and compiled once, at its first call.
 
-    `placement` spreads members and environments over devices (see `homing.training.devices`).
+    `placement` spreads seeds and environments over devices.
     """
     axes = train_axes(loop.env)
     values, loop_of = variants or ({}, lambda _: loop)
     values = {name: jnp.asarray(value, jnp.float32) for name, value in values.items()}
-    mesh_axis = None
     if placement is not None:
         loop_of, eval_env = placement.of_loop(loop_of), placement.of_env(eval_env)
-        values, mesh_axis = placement.put(values), placement.seed_axis
+        values = placement.put(values)
 
     def init(key: Key, values: Any) -> TrainState:
         return loop_of(values).init(key)
@@ -104,17 +106,32 @@ def programs(loop: Any, eval_env: Any, variants: Variants | None = None, placeme
     def score(train: TrainState, values: Any, iteration: Array) -> Metrics:
         return loop_of(values).evaluate(train, iteration, eval_env)
 
-    def made(fn: Any, in_axes: Any, out_axes: Any, **options: Any) -> Program:
-        together = over_seeds(fn, in_axes, out_axes, mesh_axis)
-        if placement is not None:
-            options |= placement.options(out_axes, together, in_axes)
-        return Program(together, values, **options)
-
-    return Programs(
-        init=made(init, (0, 0), axes),
-        epoch=made(epoch, (axes, 0, None, None), (axes, 0), donate_argnums=0),
-        evaluate=made(score, (axes, 0, None), 0),
+    mesh_axis = None if placement is None else SEEDS
+    together = (
+        over_seeds(init, (0, 0), axes, mesh_axis),
+        over_seeds(epoch, (axes, 0, None, None), (axes, 0), mesh_axis),
+        over_seeds(score, (axes, 0, None), 0, mesh_axis),
     )
+    where = _shardings(together[0], values, placement)
+    return Programs(
+        init=Program(together[0], values, **where[0]),
+        epoch=Program(together[1], values, donate_argnums=0, **where[1]),
+        evaluate=Program(together[2], values, **where[2]),
+    )
+
+
+def _shardings(init: Callable[..., Any], values: Any, placement: Placement | None) -> list[dict[str, Any]]:
+    """Options of `jax.jit` for `init`, `epoch` and `evaluate`: where arguments and results lie."""
+    if placement is None:
+        return [{}, {}, {}]
+    keys = jax.eval_shape(lambda: seed_keys([0] * placement.seeds))
+    state = placement.state(jax.eval_shape(init, keys, values))
+    members, whole = placement.members, placement.whole
+    return [
+        {"in_shardings": (members, members), "out_shardings": state},
+        {"in_shardings": (state, members, whole, whole), "out_shardings": (state, whole)},
+        {"in_shardings": (state, members, whole), "out_shardings": whole},
+    ]
 
 
 def evaluate_learners(env: Any, agent: Any, learner: Any, key: Key) -> Metrics:
