@@ -1,6 +1,7 @@
 """The report's page in a real browser, narrow and wide, light and dark."""
 
 import importlib.util
+import re
 import shutil
 
 import pytest
@@ -80,8 +81,13 @@ def test_the_reader_chooses_what_is_drawn(browser, report):
     page.locator(".legend button").click()
     page.wait_for_selector("#curves svg path")
     assert page.locator(".legend button").count() == 1
-    page.locator("#curves .canvas").first.hover()
+    chart = page.locator("#curves .canvas").first
+    chart.hover()
     assert "sac" in page.locator("#tip").inner_text()
+    box = chart.locator("path").last.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 2)  # where the line of the best seed ends
+    assert re.search(r"seed \d of sac-", page.locator("#tip").inner_text())
     page.locator("#final th", has_text="success rate").click()
     first = page.locator("#final tbody tr").first.inner_text()
     assert "crl" in first  # the best comes first

@@ -57,6 +57,13 @@ TRAINING = {
     ),
     "train/logits_pos": Metric("logits of true pairs", "should rise above those of other pairs"),
     "train/logits_neg": Metric("logits of other pairs", "state–action pairs with goals of other rows"),
+    "train/q": Metric("value Q", "what the critics expect of the batch's actions, mean"),
+    "train/value": Metric("value", "what the critic is trained towards, mean over a rollout"),
+    "train/reward": Metric("reward", "mean over the rows learned from, relabelled goals included"),
+    "train/value_loss": Metric("value loss"),
+    "train/policy_loss": Metric("policy loss"),
+    "train/kl": Metric("KL divergence", "how far an update moves the policy from the one that collected"),
+    "train/clipped": Metric("clipped rows", "share of rows on which the policy has moved to the limit", True),
     "train/logsumexp": Metric("log-sum-exp of logits", "the penalty keeps it near 0"),
 }
 KNOWN = EVALUATION | TRAINING

@@ -38,7 +38,7 @@ function drawLines(spec) {
     for (const line of spec.lines) for (const seed of line.seeds || []) board.append(stroke(seed, line.colour, "", 1, 0.45, px, py));
   }
   for (const line of spec.lines) board.append(stroke(line, line.colour, line.dash, 2.2, 1, px, py), ...lonePoint(line, px, py));
-  if (spec.lines.length) follow(board, spec, px, [x0, x1]);
+  if (spec.lines.length) follow(board, spec, px, py, [x0, x1]);
   return board;
 }
 
@@ -102,7 +102,7 @@ function area(line, px, py) {
 }
 
 // The values of all lines where the pointer is.
-function follow(board, spec, px, [x0, x1]) {
+function follow(board, spec, px, py, [x0, x1]) {
   const guide = svg("line", { class: "guide", y1: TOP, y2: spec.high - BOTTOM, visibility: "hidden" });
   board.append(guide);
   board.addEventListener("pointermove", (event) => {
@@ -113,12 +113,28 @@ function follow(board, spec, px, [x0, x1]) {
     const rows = spec.lines.map((line) => ({ line, i: nearest(line.x, x) }))
       .filter(({ line, i }) => i >= 0 && known(line.y[i]) && inside(line.x, x, x1 - x0))
       .sort((a, b) => b.line.y[b.i] - a.line.y[a.i]);
-    tell(event, spec.xText(x) + (spec.xShort || ""), rows.slice(0, 12).map(({ line, i }) => ({
+    const told = rows.slice(0, 12).map(({ line, i }) => ({
       colour: line.colour, name: line.label, value: amount(line.y[i], spec.metric),
       range: line.low && known(line.low[i]) ? `${amount(line.low[i], spec.metric)} … ${amount(line.high[i], spec.metric)}` : "",
-    })), rows.length - 12);
+    }));
+    const seed = CHOICE.seeds ? nearestSeed(spec, x, (y) => Math.abs(py(y) - (event.clientY - box.top))) : null;
+    if (seed) told.push({ colour: seed.colour, name: seed.label, value: amount(seed.value, spec.metric), range: "" });
+    tell(event, spec.xText(x) + (spec.xShort || ""), told, rows.length - 12);
   });
   board.addEventListener("pointerleave", () => { guide.setAttribute("visibility", "hidden"); hideTip(); });
+}
+
+// The seed whose line passes closest to the pointer, if one is near.
+function nearestSeed(spec, x, distance) {
+  let best = null, least = 12;
+  for (const line of spec.lines) for (const seed of line.seeds || []) {
+    const i = nearest(seed.x, x);
+    if (i >= 0 && known(seed.y[i]) && distance(seed.y[i]) < least) {
+      least = distance(seed.y[i]);
+      best = { colour: line.colour, label: seed.label, value: seed.y[i] };
+    }
+  }
+  return best;
 }
 
 function inside(xs, x, span) {

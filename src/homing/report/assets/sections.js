@@ -42,7 +42,7 @@ function lines(task, name, axis) {
   for (const group of DATA.groups) {
     const band = (group.bands[name] || {})[axis];
     if (group.task !== task || !shown(group.method) || !band) continue;
-    const seeds = !CHOICE.seeds ? [] : group.curves.filter((c) => c.values[name]).map((c) => ({ x: scaled(c[axis]), y: c.values[name] }));
+    const seeds = !CHOICE.seeds ? [] : group.curves.filter((c) => c.values[name]).map((c) => ({ x: scaled(c[axis]), y: c.values[name], label: `seed ${c.seed} of ${c.run}` }));
     found.push({ ...band, x: scaled(band.x), colour: colour(group.method), dash: dash(group.method), label: DATA.methods[group.method], seeds });
   }
   return found;
