@@ -96,9 +96,11 @@ def run_config(
     """A preset with changes by field name: of the loop's config, of the agent's or of SaveConfig."""
     chosen = preset(agent, preset_name, env)
     parts = {"train": chosen.train, "settings": chosen.agent, "save": SaveConfig()}
+    owned: dict[str, dict[str, Any]] = {}
     for name, value in (changes or {}).items():
-        owner = _owner(parts, name)
-        parts[owner] = dataclasses.replace(parts[owner], **{name: value})
+        owned.setdefault(_owner(parts, name), {})[name] = value
+    for owner, values in owned.items():  # all at once: one alone may not go with the preset's others
+        parts[owner] = dataclasses.replace(parts[owner], **values)
     return RunConfig(agent=agent, env=env, seeds=seeds, preset=preset_name, **parts, **fields)
 
 
