@@ -13,7 +13,7 @@ from typing import Any
 from homing.report.reading import RunRecord, short_names
 
 SCRIPTS = ("base.js", "chart.js", "sections.js", "app.js")
-KINDS = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif"}
+KINDS = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif", ".png": "image/png"}
 FILM_BYTES, FILMS_BYTES = 12 * 2**20, 80 * 2**20  # of one embedded film, and of all
 
 

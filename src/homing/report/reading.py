@@ -14,7 +14,7 @@ from typing import Any
 from homing.errors import ConfigError, HomingError
 from homing.runs import CONFIG, LOCK, METRICS, SUMMARY, Row, RunFolder, read_rows
 
-FILMS = (".mp4", ".webm", ".gif")
+FILMS = (".mp4", ".webm", ".gif", ".png")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +181,7 @@ def _age(path: Path) -> str:
 
 
 def films_of(path: Path) -> tuple[Path, ...]:
-    """Films in a run's folder or in its `films`."""
+    """Films and pictures in a run's folder or in its `films`."""
     places = (path, path / "films")
     found = [f for place in places if place.is_dir() for f in place.iterdir() if f.suffix in FILMS]
     return tuple(sorted(found))

@@ -204,5 +204,5 @@ function machines() {
 function films() {
   if (!DATA.films || !DATA.films.length) return null;
   const show = (f) => f.src === null ? el("p", { class: "soft" }, f.why) : f.kind === "image" ? el("img", { src: f.src, alt: f.name, loading: "lazy" }) : el("video", { src: f.src, controls: true, loop: true, muted: true, playsinline: true, preload: "metadata" });
-  return section("films", "Films", null, el("div", { class: "grid films" }, DATA.films.map((f) => el("figure", { class: "card" }, el("figcaption", {}, el("h3", {}, f.name), el("span", { class: "soft" }, f.run)), show(f)))));
+  return section("films", "Films and pictures", null, el("div", { class: "grid films" }, DATA.films.map((f) => el("figure", { class: "card" }, el("figcaption", {}, el("h3", {}, f.name), el("span", { class: "soft" }, f.run)), show(f)))));
 }
