@@ -77,7 +77,7 @@ def test_the_example_of_an_own_agent_learns_to_imitate(example):
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "part"), [("own_agent", "success rates"), ("own_loss", "the critic finds")])
 def test_examples_that_train_do_so(name, part, tmp_path):
-    command = [sys.executable, str(ROOT / "examples" / f"{name}.py"), "20000", str(tmp_path / "run")]
+    command = [sys.executable, str(ROOT / "examples" / f"{name}.py"), "60000", str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=800)
     assert done.returncode == 0, done.stderr
     assert part in done.stdout and (tmp_path / "run" / "summary.json").is_file()
