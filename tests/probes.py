@@ -171,7 +171,7 @@ def turnstile(num_envs: int = 5, episode_length: int = 11) -> Probe:
 
 
 def trapdoor(num_envs: int = 32, episode_length: int = 5) -> Probe:
-    """Every step pays 1. Behind a trapdoor (state 1) the episode terminates; else only the time limit cuts it."""
+    """Every step pays 1. State 1 falls through a trapdoor; in state 0 only the time limit ends it."""
 
     def start(key):
         return jax.random.bernoulli(key, shape=(1,)).astype(jnp.float32)

@@ -1,0 +1,88 @@
+"""Normalised observations: exact moments, seen by every agent, kept with its policy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from agent_helpers import NETS, SPEC, some_batch
+
+from homing.agents import make_agent
+from homing.agents.normalised import LIMIT, Moments, Normalised, no_moments, scaled, with_rows
+from homing.agents.ppo import PPO
+from homing.agents.sac import SACConfig
+from homing.types import Obs
+
+
+def test_moments_are_those_of_all_rows_together():
+    rng = np.random.default_rng(0)
+    parts = [rng.normal(3, 2, (n, 5, 2)).astype(np.float32) for n in (1, 7, 30)]
+    moments = no_moments(2)
+    for part in parts:
+        moments = with_rows(moments, jnp.asarray(part))
+    rows = np.concatenate(parts).reshape(-1, 2)
+    assert int(moments.count) == len(rows)
+    np.testing.assert_allclose(moments.mean, rows.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(moments.variance, rows.var(0), rtol=1e-5)
+
+
+def test_counts_stay_exact_where_a_float_would_stand_still():
+    """A22."""
+    moments = Moments(jnp.zeros(1), jnp.ones(1), jnp.int32(2**24))
+    assert int(with_rows(moments, jnp.zeros((1, 1))).count) == 2**24 + 1
+
+
+def test_entries_are_shifted_scaled_and_limited():
+    moments = Moments(jnp.asarray([1.0, 5.0]), jnp.asarray([4.0, 0.0]), jnp.int32(9))
+    np.testing.assert_allclose(scaled(moments, jnp.asarray([[5.0, 5.0], [1.0, 6.0]])), [[2, 0], [0, LIMIT]])
+    untouched = jnp.asarray([[0.3, -0.2]])
+    np.testing.assert_array_equal(scaled(no_moments(2), untouched), untouched)
+
+
+class Recorder:
+    """Gives back what it is shown."""
+
+    spec = SPEC
+    goal_sampler = "final"
+
+    def init(self, key):
+        return jnp.zeros(3)
+
+    def act(self, learner, obs, key, *, explore):
+        return obs
+
+    def update(self, learner, batch, draws, updates):
+        return learner + 1, {"batch": batch}
+
+
+def test_an_agent_sees_normalised_observations_everywhere():
+    agent, rng = Normalised(Recorder()), np.random.default_rng(0)
+    obs = Obs(
+        state=jnp.asarray(rng.normal(7, 3, (50, 4, 4)), jnp.float32), goal=jnp.zeros((50, 4, 3), jnp.float32)
+    )
+    reached = jnp.asarray(rng.normal(-2, 1, (50, 4, 3)), jnp.float32)
+    learner = agent.watch(agent.init(jax.random.key(0)), obs, reached)
+    seen = agent.act(learner, obs, jax.random.key(0), explore=False)
+    np.testing.assert_allclose(np.asarray(seen.state).reshape(-1, 4).mean(0), 0, atol=1e-4)
+    np.testing.assert_allclose(np.asarray(seen.state).reshape(-1, 4).std(0), 1, atol=1e-4)
+    # Goals are measured with what was achieved: those commanded here never change by themselves.
+    np.testing.assert_allclose(np.asarray(learner.goal.mean), np.asarray(reached).mean((0, 1)) / 2, rtol=1e-4)
+    assert agent.goal_sampler == "final"
+    batch = some_batch()
+    after, told = agent.update(learner, batch, None, jnp.int32(0))
+    for name in ("obs", "next_obs"):
+        raw, shown = getattr(batch, name), getattr(told["batch"], name)
+        np.testing.assert_allclose(shown.state, scaled(learner.state, raw.state))
+        np.testing.assert_allclose(shown.goal, scaled(learner.goal, raw.goal))
+    np.testing.assert_array_equal(told["batch"].reward, batch.reward)
+    np.testing.assert_array_equal(after.learner, 1)
+    np.testing.assert_array_equal(after.state.mean, learner.state.mean)
+
+
+def test_the_setting_wraps_any_agent():
+    agent = make_agent(SACConfig(**NETS, normalise_observations=True), SPEC)
+    assert isinstance(agent, Normalised)
+    assert agent.goal_sampler == "commanded"
+    assert agent.draw(jax.random.key(0), 3).shape == (2, 3, 2)
+    assert not hasattr(PPO, "update")
+    with pytest.raises(AttributeError, match="nothing"):
+        agent.nothing  # noqa: B018
