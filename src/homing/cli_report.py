@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -35,8 +36,9 @@ def report(
     """
     from homing.report.build import write_report
 
+    say = partial(print, flush=True)
     written = write_report(
-        runs or ("runs",), out, figures=figures, formats=formats, csv=csv, by=by, title=title
+        runs or ("runs",), out, figures=figures, formats=formats, csv=csv, by=by, title=title, say=say
     )
     for problem in written.problems[:SHOWN]:
         print(f"{problem.where}: {problem.what}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from homing.errors import ConfigError, HomingError
@@ -35,6 +35,7 @@ def write_report(
     csv: str | Path | None = None,
     by: By = "settings",
     title: str | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Written:
     """Write what some runs have come to.
 
@@ -43,9 +44,12 @@ def write_report(
     figures: folder for figures of papers
     csv:     file for all evaluations of all seeds
     by:      one line for each agent with its settings, for each agent, or for each run
+    say:     told what is being done, where that takes a while
     """
     _check_targets(out, figures, formats, csv)
-    records, problems = read_runs(find_runs(places))
+    paths = find_runs(places)
+    say(f"reading {len(paths)} {'run' if len(paths) == 1 else 'runs'}")
+    records, problems = read_runs(paths)
     if not records:
         told = "; ".join(f"{p.where}: {p.what}" for p in problems[:3])
         raise HomingError(f"none of the runs has an evaluation to report ({told})")
@@ -57,6 +61,7 @@ def write_report(
     if csv is not None:
         files.append(_write(Path(csv), to_csv(tidy_rows(records, by))))
     if figures is not None:
+        say("drawing figures")
         from homing.report.figures import write_figures
 
         files += write_figures(content.groups, Path(figures), formats)
