@@ -31,6 +31,7 @@ def main() -> None:
     film_run(run.path, OUT / "reacher.gif", picture=OUT / "reacher.png", steps=300, width=320, height=240)
     print(f"\nA film of it is in {OUT / 'reacher.gif'}, reaching a goal in {OUT / 'reacher.png'},")
     print(f"its metrics in {run.path / 'metrics.jsonl'}. What to try next:")
+    print(f"  homing report {run.path} --out {OUT / 'report.html'}")
     print(f"  homing eval {run.path} --episodes 1000")
     print("  homing train crl point_u_maze --preset quickstart --steps 1M --seeds 4")
     print("  homing train crl ant --seeds 10      (on a GPU)")
