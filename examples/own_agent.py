@@ -5,7 +5,6 @@ import sys
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 
 import homing
 from homing.config import TrainConfig
@@ -25,12 +24,6 @@ class ImitateConfig:
     net: NetConfig = NET
 
 
-class Learner(struct.PyTreeNode):
-    """All that is learned: arrays only."""
-
-    policy: Fit
-
-
 class Imitate:
     """π(s, g) regressed on the action taken in s on the way to g, a later state of the same episode."""
 
@@ -43,13 +36,13 @@ class Imitate:
     def init(self, key):
         seen = jnp.zeros((1, self.spec.state_dim + self.spec.goal_dim), jnp.float32)
         params = self.net.init(key, seen)["params"]
-        return Learner(policy=Fit(params=params, opt_state=ADAM.init(params)))
+        return Fit(params=params, opt_state=ADAM.init(params))  # all that is learned: arrays only
 
     def policy(self, params, obs):
         return jnp.tanh(self.net.apply({"params": params}, jnp.concatenate([obs.state, obs.goal], axis=-1)))
 
     def act(self, learner, obs, key, *, explore):
-        action = self.policy(learner.policy.params, obs)
+        action = self.policy(learner.params, obs)
         noise = self.config.noise * jax.random.normal(key, action.shape) if explore else 0.0
         return jnp.clip(action + noise, -1.0, 1.0)
 
@@ -58,8 +51,7 @@ class Imitate:
             error = jnp.mean(jnp.square(self.policy(params, batch.obs) - batch.action))
             return error, {"actor_loss": error}
 
-        policy, metrics = adam(learner.policy, loss, jnp.asarray(self.config.lr, jnp.float32))
-        return learner.replace(policy=policy), metrics
+        return adam(learner, loss, jnp.asarray(self.config.lr, jnp.float32))
 
 
 SMALL = TrainConfig(200_000, num_envs=64, unroll_length=50, replay_rows=1000, prefill_rows=100, evaluations=4)
