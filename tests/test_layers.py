@@ -23,6 +23,7 @@ ALLOWED = {
     "relabel": BASE | {"replay"},
     "agents": BASE | {"nets", "objectives"},
     "places": BASE | {"envs"},
+    "play": BASE | {"envs", "films", "maps", "physics", "places", "policies", "render", "settings"},
     "policies": BASE | {"agents", "checkpoints", "report", "runs", "settings", "training"},
     "policy": BASE | {"policies", "settings"},
     "report": BASE | {"runs"},

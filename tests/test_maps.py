@@ -44,10 +44,10 @@ def test_a_map_of_goals_is_the_critic_asked_about_each(actor, maze_policy):  # n
     made = maps.critic_map(actor, "goals", 0, size=10)
     policy = homing.load(maze_policy, seed=4)
     state, _ = maps._start(actor.env, 0)
-    row, column = np.argwhere(np.isfinite(made.values))[7]
+    row, column = np.argwhere(made.free)[7]
     expected = -policy.value(state, made.places[row, column])  # shown as a distance
     np.testing.assert_allclose(made.values[row, column], expected, rtol=1e-4)
-    np.testing.assert_array_equal(np.isnan(made.values), made.space.in_wall(made.places))
+    np.testing.assert_array_equal(made.free, ~made.space.in_wall(made.places))
     assert "‖φ(s, a) − ψ(g)‖" in made.scale.name
 
 
@@ -55,7 +55,7 @@ def test_a_map_of_states_moves_the_robot_and_nothing_else(actor, maze_policy):  
     made = maps.critic_map(actor, "states", 0, goal="4,8", size=10)
     policy = homing.load(maze_policy, seed=4)
     state = maps._start(actor.env, 0)[0].copy()
-    row, column = np.argwhere(np.isfinite(made.values))[3]
+    row, column = np.argwhere(made.free)[3]
     state[:2] = made.places[row, column]
     expected = -policy.value(state, np.array([4.0, 8.0]))
     np.testing.assert_allclose(made.values[row, column], expected, rtol=1e-4)

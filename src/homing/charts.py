@@ -95,11 +95,17 @@ def _map(figure: Figure, axis: Any, panel: CriticMap) -> None:
     _floor(axis, panel.space)
     colours = "viridis_r" if panel.scale.near_is_low else "viridis"
     extent = panel.space.spec.arena.extent()
-    image = axis.imshow(panel.values, origin="lower", extent=extent, cmap=colours, zorder=0.5)
-    if np.nanmax(panel.values) > np.nanmin(panel.values):
-        axis.contour(
-            *np.moveaxis(panel.places, -1, 0), panel.values, 10, colors="white", linewidths=0.5, alpha=0.6
-        )
+    low, high = (
+        f(panel.values, where=panel.free, initial=v) for f, v in ((np.min, np.inf), (np.max, -np.inf))
+    )
+    # Drawn under the walls too, so that no gap shows at their edges; what counts is what stands free.
+    image = axis.imshow(
+        panel.values, origin="lower", extent=extent, cmap=colours, zorder=0.5, vmin=low, vmax=high
+    )
+    if high > low:
+        grid = np.moveaxis(panel.places, -1, 0)
+        levels = np.linspace(low, high, 12)[1:-1]
+        axis.contour(*grid, panel.values, levels, colors="white", linewidths=0.5, alpha=0.6)
     bar = figure.colorbar(image, ax=axis, shrink=0.85, pad=0.02)
     bar.set_label(panel.scale.name, fontsize=8)
     bar.ax.tick_params(labelsize=7)

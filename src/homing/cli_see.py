@@ -1,4 +1,4 @@
-"""Commands that show: `render` (films, paths, maps)."""
+"""Commands that show: `render` (films, paths, maps) and `play` (live)."""
 
 from __future__ import annotations
 
@@ -170,3 +170,71 @@ def _map(
     cast = films.actors(what, seed, which)
     panels = [maps.critic_map(actor, over, start_seed, goal, at) for actor in cast]
     return charts.save_maps(panels, out)
+
+
+def play(
+    what: Sources = (),
+    seed: int | None = None,
+    which: Literal["last", "best"] = "last",
+    env: str | None = None,
+    port: int | None = None,
+    open_: Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="open")] = False,
+) -> None:
+    """A page on this machine where you move the goal and the agent goes there, live.
+
+    Args:
+        what: run folders, policy files, shipped policies or environments; the first is played, the others
+            can be switched to, as can all shipped policies
+        seed: whose policy, the first of the run if not given
+        which: the last policy of a run or its best
+        env: play in this environment instead of the policy's own
+        port: of the page; 8080 or the next that is free if not given
+        open_: open the page in the browser
+    """
+    from homing import api
+    from homing.play.session import Choice, check_source
+    from homing.policies import shipped_names
+
+    sources = what or shipped_names()
+    if not sources:
+        raise ConfigError("name what to play: a run's folder, a policy or an environment")
+    for source in sources:
+        check_source(source)
+    _check_env(env)
+    api.choose_device(cpu=True)  # one robot is no work for a GPU
+    _serve(Choice(sources[0], seed, which, env), (*sources, *shipped_names()), port, open_)
+
+
+def _check_env(env: str | None) -> None:
+    from homing.envs.registry import resolve
+
+    if env is not None:
+        resolve(env)
+
+
+def _serve(choice: Any, sources: Sequence[str], port: int | None, show: bool) -> None:
+    import webbrowser
+
+    from homing.play.server import Player, free_port
+    from homing.play.session import Session
+
+    port, said = free_port(port)
+    if said:
+        print(said)
+    print(f"preparing {choice.env or choice.source}; the first time takes a while …", flush=True)
+    session = Session(choice, sources)
+    sim = session.sim
+    print(
+        f"a step of {sim.dt:g} s takes {1e3 * sim.step_seconds:.2f} ms: "
+        f"{sim.dt / sim.step_seconds:.0f} × real time on this machine"
+    )
+    player = Player(session, port, f"{choice.source} · Homing")
+    print(f"open {player.address} (only this machine can); Ctrl-C ends", flush=True)
+    if show:
+        webbrowser.open(player.address)
+    try:
+        player.run()
+    except KeyboardInterrupt:
+        print("ended")
+    finally:
+        player.stop()

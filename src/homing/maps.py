@@ -97,7 +97,8 @@ class CriticMap:
     space: GoalSpace
     over: Over
     places: np.ndarray  # [rows, columns, 2]
-    values: np.ndarray  # [rows, columns], NaN inside of walls
+    values: np.ndarray  # [rows, columns]
+    free: np.ndarray  # [rows, columns] bool: not inside of a wall
     scale: Scale
     at: np.ndarray  # [2]: the state, where goals vary
     goal: np.ndarray | None  # [goal_dim], where states vary
@@ -120,10 +121,18 @@ def critic_map(
     places = space.grid(size) if space.flat else space.grid(4 * size)[:1]
     values = asked(actor, over)(actor.learner, state, places, target)
     scale = scale_of(actor.policies.settings if actor.policies else None)
-    values = np.where(space.in_wall(places), np.nan, scale.sign * np.asarray(values))
+    values = scale.sign * np.asarray(values)
     here = space.points(actor.env.achieved(state))[0]
     return CriticMap(
-        actor.label, space, over, places, values, scale, here, target if over == "states" else None
+        actor.label,
+        space,
+        over,
+        places,
+        values,
+        ~space.in_wall(places),
+        scale,
+        here,
+        target if over == "states" else None,
     )
 
 

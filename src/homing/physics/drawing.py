@@ -13,6 +13,17 @@ from homing.physics.models import GEOM_TYPES, Model
 
 ROBOT_RGBA = (0.86, 0.47, 0.24, 1.0)
 SKY = ((0.93, 0.95, 0.98), (0.62, 0.70, 0.80))
+# MuJoCo draws geoms of these groups; further ones are for collisions only.
+MOST_SHOWN_GROUP = 2
+SHAPES = {
+    "plane": mujoco.mjtGeom.mjGEOM_PLANE,
+    "sphere": mujoco.mjtGeom.mjGEOM_SPHERE,
+    "capsule": mujoco.mjtGeom.mjGEOM_CAPSULE,
+    "ellipsoid": mujoco.mjtGeom.mjGEOM_ELLIPSOID,
+    "cylinder": mujoco.mjtGeom.mjGEOM_CYLINDER,
+    "box": mujoco.mjtGeom.mjGEOM_BOX,
+    "mesh": mujoco.mjtGeom.mjGEOM_MESH,
+}
 GROUND = ((0.80, 0.82, 0.84), (0.70, 0.73, 0.76))
 
 
@@ -34,6 +45,50 @@ class Marker:
     pos: tuple[float, float, float]
     size: tuple[float, float, float]
     rgba: tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A geom to be drawn elsewhere than here: its link (−1: it stands still), its place in it, its look.
+
+    size is MuJoCo's: radius, half lengths; a mesh has vertices [V, 3] and faces [F, 3] instead
+    """
+
+    link: int
+    kind: str
+    size: tuple[float, float, float]
+    pos: tuple[float, float, float]
+    rot: tuple[float, float, float, float]
+    rgba: tuple[float, float, float, float]
+    vertices: np.ndarray | None = None
+    faces: np.ndarray | None = None
+
+
+def shapes(model: Model, own_colours: Sequence[str]) -> list[Shape]:
+    """All geoms that are seen; the ground is a plane."""
+    _dress(model, set(own_colours), tile=1.0)
+    compiled = model.compile()
+    kinds = {int(kind): name for name, kind in SHAPES.items()}
+    found = []
+    for geom in range(compiled.ngeom):
+        kind = kinds.get(int(compiled.geom_type[geom]))
+        rgba = tuple(map(float, compiled.geom_rgba[geom]))
+        if kind is None or compiled.geom_group[geom] > MOST_SHOWN_GROUP or rgba[3] == 0:
+            continue
+        vertices, faces = _mesh(compiled, int(compiled.geom_dataid[geom])) if kind == "mesh" else (None, None)
+        size, pos, rot = (
+            tuple(map(float, x[geom])) for x in (compiled.geom_size, compiled.geom_pos, compiled.geom_quat)
+        )
+        found.append(
+            Shape(int(compiled.geom_bodyid[geom]) - 1, kind, size, pos, rot, rgba, vertices, faces)  # type: ignore[arg-type]
+        )
+    return found
+
+
+def _mesh(model: mujoco.MjModel, mesh: int) -> tuple[np.ndarray, np.ndarray]:
+    at, count = model.mesh_vertadr[mesh], model.mesh_vertnum[mesh]
+    face, faces = model.mesh_faceadr[mesh], model.mesh_facenum[mesh]
+    return model.mesh_vert[at : at + count].copy(), model.mesh_face[face : face + faces].copy()
 
 
 class Drawer:
