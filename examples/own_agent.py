@@ -11,27 +11,24 @@ from homing.config import TrainConfig
 from homing.nets import ADAM, MLP, Fit, NetConfig, adam
 from homing.presets import register_agent
 
-NET = NetConfig(width=128, depth=2)
-
 
 @dataclasses.dataclass(frozen=True)
 class ImitateConfig:
     """Settings, each of them a flag and an argument of `homing.train`."""
 
     lr: float = 1e-3
-    gamma: float = 0.95
     noise: float = 0.5
-    net: NetConfig = NET
+    width: int = 128
 
 
 class Imitate:
     """π(s, g) regressed on the action taken in s on the way to g, a later state of the same episode."""
 
-    goal_sampler, goal_share = "future", 1.0
+    goal_sampler, goal_share, gamma = "future", 1.0, 0.95
 
     def __init__(self, config, spec):
-        self.config, self.spec, self.gamma = config, spec, config.gamma
-        self.net = MLP(config.net, spec.action_dim)
+        self.config, self.spec = config, spec
+        self.net = MLP(NetConfig(width=config.width), spec.action_dim)
 
     def init(self, key):
         seen = jnp.zeros((1, self.spec.state_dim + self.spec.goal_dim), jnp.float32)

@@ -13,7 +13,6 @@ from probes import ProbeSpec
 
 from homing.agents import AGENTS
 from homing.envs.registry import ENVIRONMENTS
-from homing.nets import NetConfig
 from homing.objectives.contrastive import OBJECTIVES
 from homing.presets import PRESETS
 from homing.types import Batch, Obs
@@ -55,7 +54,7 @@ def test_the_example_of_an_own_loss_is_the_hinge_it_says(example):
 def test_the_example_of_an_own_agent_learns_to_imitate(example):
     made = example("own_agent")
     spec = ProbeSpec(state_dim=3, action_dim=2, goal_dim=2, goal_indices=(0, 1), threshold=0.1)
-    agent = made["Imitate"](made["ImitateConfig"](lr=1e-2, net=NetConfig(width=32, depth=1)), spec)
+    agent = made["Imitate"](made["ImitateConfig"](lr=1e-2, width=32), spec)
     k_init, k_rows, k_act = jax.random.split(jax.random.key(0), 3)
     state = jax.random.normal(k_rows, (64, 3))
     obs = Obs(state=state, goal=state[:, :2] + 0.5)
