@@ -37,7 +37,7 @@ def population(home, hook=None):
         write_json(folder.path / "together.json", {"go_on": "homing study run this"})
         runs.append((folder, config))
     show = Watch(hook)
-    return runner.start_or_resume(runs, home, show, again="homing study run"), show
+    return runner.start_or_resume(runs, home, show, go_on="homing study run"), show
 
 
 def numbers(rows, seed):

@@ -47,7 +47,7 @@ def _train(study: StudyFolder, program: ProgramFolder, show: Progress) -> Outcom
     from homing.training import runner
 
     runs = [(study.run(name), study.config(name)) for name in program.runs]
-    return runner.start_or_resume(runs, program.path, show, again=study.go_on)
+    return runner.start_or_resume(runs, program.path, show, go_on=study.go_on)
 
 
 def error_text(error: BaseException) -> str:

@@ -48,10 +48,11 @@ class Run:
         show: Progress,
         home: Path,
         placement: Placement | None = None,
-        again: str = "homing resume",
+        go_on: str | None = None,
     ):
         self.members, self.plan, self.show, self.home = members, parts.plan, show, home
-        self.save_config, self.go_on = members[0].config.save, f"{again} {home}"
+        self.save_config = members[0].config.save
+        self.go_on = go_on or f"homing resume {home}"
         self.placement = placement
         self.made = programs(
             parts.loop,

@@ -54,14 +54,14 @@ def resume(
 
 
 def start_or_resume(
-    runs: Sequence[tuple[RunFolder, RunConfig]], home: Path, show: Progress, again: str
+    runs: Sequence[tuple[RunFolder, RunConfig]], home: Path, show: Progress, go_on: str
 ) -> Outcome:
-    """A population from where it is; the caller has made its folders. `again` is the command to go on."""
+    """A population from where it is; the caller has made its folders. `go_on` is the command for it."""
     with contextlib.ExitStack() as stack:
         for folder, _ in runs:
             stack.enter_context(folder.held())
         parts = joined_parts([config for _, config in runs])
-        return Run(members_of(runs), parts, show, home, again=again).go()
+        return Run(members_of(runs), parts, show, home, go_on=go_on).go()
 
 
 __all__ = ["Outcome", "resume", "start", "start_or_resume"]
