@@ -55,7 +55,6 @@ SMALL = TrainConfig(200_000, num_envs=64, unroll_length=50, replay_rows=1000, pr
 register_agent("imitate", ImitateConfig, Imitate, SMALL)
 
 if __name__ == "__main__":
-    steps = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
-    out = sys.argv[2] if len(sys.argv) > 2 else None
+    steps, out = int(sys.argv[1]) if sys.argv[1:] else 200_000, sys.argv[2] if sys.argv[2:] else None
     run = homing.train("imitate", "reacher", steps=steps, out=out, eval_envs=32, episode_length=100, cpu=True)
     print("success rates at the evaluations:", [round(value, 2) for _, value in run.curve(seed=0)])
