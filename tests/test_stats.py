@@ -63,18 +63,24 @@ def test_a_band_is_the_estimate_of_every_point_and_knows_what_is_missing():
     found = stats.band(curves)
     for point in range(4):
         e = stats.estimate(curves[:, point])
-        assert (found.value[point], found.low[point], found.high[point]) == (e.value, e.low, e.high)
+        shown = (found.value[point], found.low[point], found.high[point])
+        np.testing.assert_allclose(shown, (e.value, e.low, e.high), rtol=1e-12)
     assert found.count.tolist() == [6, 6, 6, 2, 1]
     assert found.value[4] == curves[0, 4] and np.isnan(found.low[4])
     nothing = stats.band(np.full((3, 2), np.nan))
     assert np.isnan(nothing.value).all() and not nothing.count.any()
 
 
-def test_a_band_does_not_depend_on_the_block_size(monkeypatch):
-    curves = np.random.default_rng(3).uniform(size=(4, 7))
-    whole = stats.band(curves)
-    monkeypatch.setattr(stats, "BLOCK", 1)
-    np.testing.assert_array_equal(stats.band(curves).low, whole.low)
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 10, 13])
+def test_the_weights_of_ranks_make_the_iqm_of_every_draw(count):
+    values = np.sort(np.random.default_rng(count).normal(size=count))
+    (pick,) = stats._picks([count], 50)
+    np.testing.assert_allclose(values @ stats._rank_weights(count, 50), stats.iqm(values[pick], axis=1))
+
+
+def test_the_order_of_seeds_does_not_matter():
+    values = np.random.default_rng(5).uniform(size=9)
+    assert stats.estimate(values) == stats.estimate(values[::-1])
 
 
 def test_profiles_count_every_task_alike():

@@ -12,15 +12,14 @@ import numpy as np
 
 from homing.report import comparison
 from homing.report.groups import By, Curve, Group, differing, make_groups, method_labels, show, task_labels
-from homing.report.names import EVALUATION, SCORES, metric
+from homing.report.names import EVALUATION, metric
 from homing.report.reading import Problem, RunRecord, short_names
 from homing.report.stats import Band, Estimate, estimate
 from homing.version import __version__
 
 BAND_POINTS = 120
 SEED_NUMBERS = 300_000  # in all seeds' lines together: keeps the page of many runs at a few megabytes
-RESAMPLES = {name: 1000 for name in SCORES}
-FEWER_RESAMPLES = 300  # for what is only looked at
+BAND_RESAMPLES = 1000
 AXES = ("step", "hours")
 
 
@@ -118,7 +117,7 @@ def _bands(group: Group, name: str) -> dict[str, Any]:
     """IQM and interval against steps, and for evaluations against time too."""
     told = {}
     for axis in AXES if name.startswith("eval/") else AXES[:1]:
-        found = group.band(name, axis, BAND_POINTS, RESAMPLES.get(name, FEWER_RESAMPLES))
+        found = group.band(name, axis, BAND_POINTS, BAND_RESAMPLES)
         if found is not None:
             told[axis] = {"x": rounded(found[0]), **band_values(found[1])}
     return told

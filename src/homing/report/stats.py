@@ -7,6 +7,7 @@ anew within every task (stratified), and its random numbers are always the same 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,6 @@ from scipy import stats
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
-BLOCK = 4_000_000  # numbers resampled at once
 
 Scores = Mapping[str, Any] | Sequence[float] | np.ndarray
 
@@ -62,10 +62,10 @@ STATISTICS: dict[str, Callable[..., Any]] = {
 
 
 def by_task(scores: Scores) -> dict[str, np.ndarray]:
-    """Finite values [S] of every task that has any."""
+    """Finite values [S] of every task that has any, ranked: results do not depend on the order of seeds."""
     tasks = scores if isinstance(scores, Mapping) else {"": scores}
     arrays = {task: np.asarray(values, np.float64).ravel() for task, values in tasks.items()}
-    finite = {task: values[np.isfinite(values)] for task, values in arrays.items()}
+    finite = {task: np.sort(values[np.isfinite(values)]) for task, values in arrays.items()}
     return {task: values for task, values in finite.items() if values.size}
 
 
@@ -75,9 +75,9 @@ def _picks(counts: Sequence[int], resamples: int, seed: int = 0) -> list[np.ndar
     return [rng.integers(0, count, (resamples, count)) for count in counts]
 
 
-def _limits(draws: np.ndarray, confidence: float) -> tuple[np.ndarray, np.ndarray]:
+def _limits(draws: np.ndarray, confidence: float, axis: int = 0) -> tuple[np.ndarray, np.ndarray]:
     tail = (1 - confidence) / 2
-    low, high = np.quantile(draws, [tail, 1 - tail], axis=0)
+    low, high = np.quantile(draws, [tail, 1 - tail], axis=axis)
     return low, high
 
 
@@ -99,13 +99,11 @@ def estimate(
     return Estimate(value, float(low), float(high), together.size)
 
 
-def band(
-    curves: Any, statistic: str = "iqm", *, confidence: float = CONFIDENCE, resamples: int = RESAMPLES
-) -> Band:
-    """The statistic and its interval at each point of curves [S, P]; NaN marks what was not measured.
+def band(curves: Any, *, confidence: float = CONFIDENCE, resamples: int = RESAMPLES) -> Band:
+    """IQM and its interval at each point of curves [S, P]; NaN marks what was not measured.
 
-    Whole curves are resampled, so the band does not tremble from point to point. A point that one seed alone
-    has measured gets no interval (NaN), one that none has measured no value.
+    The same draws serve all points, so the band does not tremble from point to point. A point that one seed
+    alone has measured gets no interval (NaN), one that none has measured no value.
     """
     curves = np.asarray(curves, np.float64)
     measured = np.isfinite(curves)
@@ -114,26 +112,25 @@ def band(
     for k, seeds in enumerate(patterns.T):
         points = np.flatnonzero(which.ravel() == k)
         if seeds.any():
-            part = curves[np.ix_(np.flatnonzero(seeds), points)]
-            value[points] = STATISTICS[statistic](part, axis=0)
-            if len(part) > 1:
-                low[points], high[points] = _band_limits(part, statistic, confidence, resamples)
+            ranked = np.sort(curves[np.ix_(np.flatnonzero(seeds), points)], axis=0)
+            value[points] = iqm(ranked, axis=0)
+            if len(ranked) > 1:
+                draws = ranked.T @ _rank_weights(len(ranked), resamples)
+                low[points], high[points] = _limits(draws, confidence, axis=1)
     return Band(value, low, high, measured.sum(axis=0))
 
 
-def _band_limits(
-    curves: np.ndarray, statistic: str, confidence: float, resamples: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Limits [P] from complete curves [S, P], a block of points at a time."""
-    (pick,) = _picks([len(curves)], resamples)
-    # Few seeds can be drawn in few ways: each is measured once.
-    ways, times = np.unique(np.sort(pick, axis=1), axis=0, return_counts=True)
-    size = max(1, BLOCK // ways.size)
-    limits = []
-    for first in range(0, curves.shape[1], size):
-        measured = STATISTICS[statistic](curves[:, first : first + size][ways], axis=1)
-        limits.append(_limits(np.repeat(measured, times, axis=0), confidence))
-    return np.concatenate([low for low, _ in limits]), np.concatenate([high for _, high in limits])
+@functools.cache
+def _rank_weights(count: int, resamples: int) -> np.ndarray:
+    """[S, R]: the weight of each of S ranked values in the IQM of each draw.
+
+    Drawing seeds is drawing their ranks, and a draw sorted is its ranks repeated: of the rank that fills the
+    places m+1 to n, those between the cuts count.
+    """
+    (pick,) = _picks([count], resamples)
+    cut = int(0.25 * count)
+    filled = np.clip(np.cumsum(_times_drawn(pick), axis=1), cut, count - cut)
+    return np.diff(filled, axis=1, prepend=cut).T / (count - 2 * cut)
 
 
 def performance_profile(

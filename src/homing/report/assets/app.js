@@ -43,7 +43,7 @@ function take(data) {
   const fresh = before ? (m) => !before.methods.includes(m) : () => false;
   CHOICE.methods = new Set(DATA.methods.map((m, i) => [m, i]).filter(([m, i]) => names ? names.has(m) || (fresh(m) && i < FIRST) : i < FIRST).map(([, i]) => i));
   header();
-  document.getElementById("foot").replaceChildren(el("p", {}, "IQM: interquartile mean, the mean of the middle half of the seeds. Intervals: percentile bootstrap over seeds, 2000 resamples in tables and comparisons, 1000 for bands of success and time near goal, 300 for other bands; one seed alone has none. Where seeds of a line were evaluated at different steps they are joined by straight lines; a line is drawn where at least half of its seeds are."));
+  document.getElementById("foot").replaceChildren(el("p", {}, "IQM: interquartile mean, the mean of the middle half of the seeds. Intervals: percentile bootstrap over seeds, 2000 resamples in tables and comparisons, 1000 for bands; one seed alone has none. Where seeds of a line were evaluated at different steps they are joined by straight lines; a line is drawn where at least half of its seeds are."));
   draw();
 }
 
