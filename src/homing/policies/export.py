@@ -12,7 +12,7 @@ import numpy as np
 
 from homing.errors import ConfigError, HomingError
 from homing.policies.card import SCORE, best_seed, exported, measured_again
-from homing.policies.store import Policies, Which, check_file, find_policies, write_policies
+from homing.policies.store import Policies, Which, check_file, find_policies, halves, write_policies
 from homing.report.stats import aggregate
 from homing.settings import check_alike
 from homing.training.seeds import evaluate_learners
@@ -43,7 +43,7 @@ def export(
 
 def rounded(policies: Policies) -> Policies:
     """As they come back from 16 bits: what is evaluated is what is written."""
-    round_off = lambda x: x.astype(jnp.float16).astype(x.dtype) if x.dtype == jnp.float32 else x
+    round_off = lambda x: x.astype(jnp.float16).astype(x.dtype) if halves(x) else x
     learner = jax.tree.map(round_off, policies.learner)
     if np.any(_finite(policies.learner) & ~_finite(learner)):
         raise HomingError(f"{policies.source} holds numbers too large for 16 bits; export it in 32 instead")

@@ -181,10 +181,18 @@ def write_policies(path: str | Path, policies: Policies, half: bool = False) -> 
             f"{policies.source} has diverged ({bad[0]} holds a NaN or an infinity); not written"
         )
     if half:
-        arrays = {name: x.astype(np.float16) if x.dtype == np.float32 else x for name, x in arrays.items()}
+        arrays = {name: x.astype(np.float16) if halves(x) else x for name, x in arrays.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     container.write(path, arrays, content)
     return path
+
+
+def halves(array: Any) -> bool:
+    """Whether an array [S, ...] may be stored in 16 bits: matrices of weights are nearly all there is.
+
+    Vectors stay as they are; among them are means and variances of observations, which need their digits.
+    """
+    return array.dtype == np.float32 and array.ndim >= 3
 
 
 def read_policies(path: str | Path) -> Policies:
