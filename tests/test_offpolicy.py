@@ -92,6 +92,42 @@ def test_updates_are_as_planned_and_goals_from_the_rows_own_episode(ratio, chunk
     assert all(metrics["finite"] for metrics in told)
 
 
+class HindsightWitness(Witness):
+    """Counts rows whose goal is neither the commanded one nor of their own episode."""
+
+    goal_share: ClassVar[float] = 0.5
+
+    def __init__(self, goal_sampler):
+        self.goal_sampler = goal_sampler
+
+    def update(self, learner, batch, key, updates):
+        number, goal = batch.obs.state[:, 0], batch.obs.goal
+        commanded = jnp.all(jnp.abs(goal) <= 1, axis=-1)
+        # Numbers of episodes begin at 1, so that a row never written would show as a stranger.
+        strange = ~commanded & (goal[:, 0] != number) | (number < 1)
+        learner = learner.replace(
+            updates=learner.updates + 1,
+            strangers=learner.strangers + jnp.sum(strange, dtype=jnp.int32),
+            past_border=learner.past_border + jnp.sum(~commanded, dtype=jnp.int32),
+        )
+        return learner, {"one": jnp.ones((), jnp.float32)}
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    ["final", *(pytest.param(name, marks=pytest.mark.slow) for name in ("uniform_future", "episode"))],
+)
+def test_hindsight_takes_half_of_the_goals_and_none_from_another_episode(sampler):
+    """A12; and A14: without a prefill, no batch holds a row that was never written."""
+    config = dataclasses.replace(CONFIG, prefill_rows=0)
+    plan, train, _ = run(config, HindsightWitness(sampler))
+    seen = train.learner
+    assert int(seen.updates) == plan.total_updates
+    assert int(seen.strangers) == 0
+    share = int(seen.past_border) / (plan.total_updates * config.batch_size)
+    assert share == pytest.approx(0.5 if sampler != "final" else 0.42, abs=0.08)
+
+
 def test_ring_holds_the_newest_rows_after_many_rounds():
     plan, train, _ = run(CONFIG)
     line = replay.timeline(train.ring, jnp.int32(plan.iterations))
