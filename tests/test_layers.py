@@ -27,6 +27,10 @@ ALLOWED = {
     "policies": BASE | {"agents", "checkpoints", "report", "runs", "settings", "training"},
     "policy": BASE | {"policies", "settings"},
     "report": BASE | {"runs"},
+    "quantities": set(),
+    "studies": BASE
+    | {"agents", "api", "checkpoints", "compilation", "config", "doctor", "hardware", "nets", "progress"}
+    | {"quantities", "report", "runs", "settings", "training"},
 }
 
 
@@ -67,3 +71,9 @@ def test_only_one_module_knows_the_seed_axis():
     """Everything else is written for one seed."""
     users = [p for p in FILES if "over_seeds(" in p.read_text() or ".seed_axes()" in p.read_text()]
     assert {p.name for p in users} <= {"seeds.py"}
+
+
+def test_only_commands_know_studies():
+    """A run does not know whether it belongs to a study."""
+    users = {part_of(p) for p in FILES if any(name.startswith("homing.studies") for name in imports(p))}
+    assert users <= {"studies", "cli_study"}
