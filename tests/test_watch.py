@@ -10,7 +10,7 @@ from report_helpers import rows_of, write_run
 from homing import cli
 from homing.errors import ConfigError, HomingError
 from homing.report.live import Live
-from homing.report.server import HOST, make_server
+from homing.report.server import HOST, byte_range, make_server
 
 
 @pytest.fixture
@@ -22,9 +22,9 @@ def served(tmp_path):
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
 
-    def ask(path, host=None):
+    def ask(path, host=None, headers=None):
         connection = http.client.HTTPConnection(HOST, server.server_address[1], timeout=10)
-        connection.request("GET", path, headers={"Host": host} if host else {})
+        connection.request("GET", path, headers=(headers or {}) | ({"Host": host} if host else {}))
         answer = connection.getresponse()
         return answer.status, answer.read()
 
@@ -68,6 +68,30 @@ def test_films_come_by_number_and_nothing_else_does(served):
     assert ask("/film/0") == (200, b"film")
     for path in ("/film/1", "/film/-1", "/film/../config.json", "/a/config.json", "/film/x"):
         assert ask(path)[0] == 404, path
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted"),
+    [
+        ("bytes=2-4", range(2, 5)),
+        ("bytes=2-", range(2, 10)),
+        ("bytes=0-99", range(10)),
+        ("bytes=10-", None),
+        ("bytes=4-2", None),
+        ("bytes=-3", None),
+        ("pages=1-2", None),
+        (None, None),
+    ],
+)
+def test_a_player_may_jump_in_a_film(asked, wanted):
+    assert byte_range(asked, 10) == wanted
+
+
+def test_a_part_of_a_film_is_told_as_such(served):
+    runs, ask = served
+    (write_run(runs / "a") / "film.mp4").write_bytes(b"0123456789")
+    ask("/data.json")
+    assert ask("/film/0", headers={"Range": "bytes=3-5"}) == (206, b"345")
 
 
 def test_only_this_machine_under_its_own_name_is_answered(served):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
+import os
+import re
 import sys
 import webbrowser
 from collections.abc import Sequence
@@ -58,10 +60,19 @@ class Handler(BaseHTTPRequestHandler):
         if film is None or not film.is_file():
             self.send_error(HTTPStatus.NOT_FOUND)
             return
-        self._answer(KINDS[film.suffix], film.read_bytes())
+        body = film.read_bytes()
+        part = byte_range(self.headers.get("Range"), len(body))
+        if part is None:
+            self._answer(KINDS[film.suffix], body)
+            return
+        told = f"bytes {part.start}-{part.stop - 1}/{len(body)}"
+        self._answer(KINDS[film.suffix], body[part.start : part.stop], told)
 
-    def _answer(self, kind: str, body: bytes) -> None:
-        self.send_response(HTTPStatus.OK)
+    def _answer(self, kind: str, body: bytes, part: str | None = None) -> None:
+        self.send_response(HTTPStatus.OK if part is None else HTTPStatus.PARTIAL_CONTENT)
+        if part is not None:
+            self.send_header("Content-Range", part)
+        self.send_header("Accept-Ranges", "bytes")
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
@@ -70,6 +81,15 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args) -> None:
         """Nothing: a page asks every few seconds."""
+
+
+def byte_range(asked: str | None, size: int) -> range | None:
+    """The part of a film that a player asks for to jump in it; None where it wants, or must take, all."""
+    found = re.fullmatch(r"bytes=(\d+)-(\d*)", asked or "")
+    if found is None:
+        return None
+    start, last = int(found[1]), int(found[2] or size - 1)
+    return range(start, min(last + 1, size)) if start <= last and start < size else None
 
 
 class Server(ThreadingHTTPServer):
@@ -118,9 +138,15 @@ def watch_runs(
         address = f"http://{HOST}:{server.server_address[1]}/"
         print(f"{address} shows {', '.join(map(str, places))} as it grows; only this machine can open it")
         print("Ctrl-C ends it", flush=True)
-        if browser:
+        if browser and _has_screen():
             webbrowser.open(address)
         try:
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
             print()
+
+
+def _has_screen() -> bool:
+    """Without one, a browser for terminals would take this one."""
+    screens = ("DISPLAY", "WAYLAND_DISPLAY")
+    return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in screens)
