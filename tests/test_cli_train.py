@@ -1,5 +1,6 @@
 """The commands that train: what they accept, what they refuse, and in which words."""
 
+import dataclasses
 import json
 import shlex
 
@@ -175,3 +176,54 @@ def test_bench_train_measures_and_writes(capsys, tmp_path, monkeypatch):
         assert row[name] > 0
     assert row["collect_seconds"] < row["seconds_per_iteration"]
     assert row["first_step_seconds"] > row["set_up_seconds"]
+
+
+def test_each_agent_has_its_own_flags(capsys):
+    for agent, flag in (("sac", "--her-strategy"), ("td3", "--exploration-noise"), ("ppo", "--minibatches")):
+        code, out, _ = command(capsys, "train", agent, "--help")
+        assert code == 0
+        assert flag in out
+        assert "--normalise-observations" in out
+    assert "--replay-rows" not in out  # PPO keeps nothing
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("sca", "reacher"), "did you mean 'sac'"),
+        (("ppo", "reacher", "--num-envs", "100"), "num_envs 96"),
+        (("sac", "reacher", "--her", "--her-share", "2"), "choose it from 0 to 1"),
+        (("sac", "reacher", "--her", "--reward", "dense", "--storage", "float16"), "--storage float32"),
+        (("td3", "reacher", "--delay", "0"), "at least 1"),
+        (("ppo", "reacher", "--her"), "--her"),
+    ],
+)
+def test_what_a_baseline_cannot_do_is_one_message(capsys, tmp_path, args, words):
+    out = tmp_path / "run"
+    code, _, err = command(capsys, "train", *args, "--out", out)
+    assert code == 2
+    assert words in " ".join(err.split())
+    assert not out.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("probe_envs")
+@pytest.mark.parametrize("agent", ["sac", "td3", "ppo"])
+def test_bench_train_measures_every_agent(capsys, monkeypatch, agent):
+    from homing import presets
+
+    chosen = presets.preset(agent, "quickstart")
+    tiny = {"total_steps": 4000, "num_envs": 8, "unroll_length": 10, "evaluations": 2, "eval_envs": 8}
+    if agent != "ppo":
+        tiny |= {"batch_size": 32, "replay_rows": 50, "prefill_rows": 20}
+    config = dataclasses.replace(chosen.train, **tiny)
+    monkeypatch.setitem(presets.PRESETS[agent], "tiny", presets.Preset("", config, chosen.agent))
+    her = ["--her"] if agent != "ppo" else []
+    flags = shlex.split(f"--agent {agent} --env walk --seeds 2 --preset tiny --seconds 0.2 --json")
+    code, out, err = command(capsys, "bench", "train", *flags, *her)
+    assert code == 0, err
+    (row,) = json.loads(out)
+    assert row["agent"] == agent
+    assert row.get("her", False) == bool(her)
+    assert row["env_steps_per_second"] > 0
+    assert ("collect_seconds" in row) == (agent != "ppo")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import homing
 from homing import replay
 from homing.relabel import (
     GOAL_SAMPLERS,
@@ -182,3 +183,20 @@ def test_a_dense_reward_changes_by_what_depends_on_the_goal():
     made = batch(ring, line, all_rows(ring, line, 3), goal, None, shaping)
     # Commanded were 0, −1, −2, reached 0.5, 1.5, 2.5.
     np.testing.assert_allclose(made.reward, [10 + 0.5 - 2, 10 + 2.5 - 1, 10 + 4.5 - 0])
+
+
+@pytest.mark.parametrize("id", ["ant", "pusher_two"])
+def test_environments_name_the_part_of_their_dense_reward_that_depends_on_the_goal(id):
+    """Paid for another goal: what the environment would have paid, had that been the goal."""
+    env = homing.make(id, reward="dense")
+    rng = np.random.default_rng(0)
+    normal = lambda size: jnp.asarray(rng.normal(size=(5, size)), jnp.float32)
+    spec = env.spec
+    state, led_to, ctrl = normal(spec.state_dim), normal(spec.state_dim), normal(spec.action_dim)
+    old, new = normal(spec.goal_dim), normal(spec.goal_dim)
+    paid = [env._reward(Obs(state=state, goal=goal), led_to, ctrl, {}) for goal in (old, new)]
+    reached = env.achieved(led_to)
+    moved = paid[0] - env.shaping(state, reached, old) + env.shaping(state, reached, new)
+    np.testing.assert_allclose(moved, paid[1], rtol=1e-4, atol=1e-4)
+    assert not np.allclose(*paid)
+    assert homing.make(id).shaping is None
