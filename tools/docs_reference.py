@@ -142,11 +142,13 @@ def commands_page() -> str:
 
 
 def _commands(cli: Any) -> Iterator[tuple[str, Callable]]:
-    for name, command in sorted(cli.app._subcommands.items()):
-        if name != "bench":
-            yield name, command.target
-    for name, command in sorted(cli.bench_app._subcommands.items()):
-        yield f"bench {name}", command.target
+    """Names and functions; `bench` and `study` hold commands of their own."""
+    from homing import cli_study
+
+    for prefix, app in (("", cli.app), ("bench ", cli.bench_app), ("study ", cli_study.study_app)):
+        for name, command in sorted(app._subcommands.items()):
+            if prefix or name not in ("bench", "study"):
+                yield prefix + name, command.target
 
 
 def _train_flags(cli: Any) -> str:

@@ -201,8 +201,16 @@ function machines() {
   return section("speed", "Speed and hardware", null, table("machines", columns, DATA.machines, { limit: 20 }));
 }
 
+// Films keep their place in time while the page is drawn again around them.
+let FILMS = { key: null, made: null };
 function films() {
   if (!DATA.films || !DATA.films.length) return null;
-  const show = (f) => f.src === null ? el("p", { class: "soft" }, f.why) : f.kind === "image" ? el("img", { src: f.src, alt: f.name, loading: "lazy" }) : el("video", { src: f.src, controls: true, loop: true, muted: true, playsinline: true, preload: "metadata" });
+  const key = DATA.films.map((f) => f.run + f.name + (f.src || "").length).join();
+  if (FILMS.key !== key) FILMS = { key, made: makeFilms() };
+  return FILMS.made;
+}
+
+function makeFilms() {
+  const show = (f) => f.src === null ? el("p", { class: "soft" }, f.why) : f.kind === "image" ? el("img", { src: f.src, alt: f.name }) : el("video", { src: f.src, controls: true, loop: true, muted: true, playsinline: true, autoplay: DATA.films.length <= 4, preload: "auto" });
   return section("films", "Films and pictures", null, el("div", { class: "grid films" }, DATA.films.map((f) => el("figure", { class: "card" }, el("figcaption", {}, el("h3", {}, f.name), el("span", { class: "soft" }, f.run)), show(f)))));
 }
