@@ -12,10 +12,14 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
+from homing import kernels
 from homing.errors import ConfigError, unknown
+from homing.kernels import dense
 from homing.types import Array, Key, Metrics
 
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+Activation = Callable[[Array], Array]
+
+ACTIVATIONS: dict[str, Activation] = {
     "swish": nn.swish,
     "relu": nn.relu,
     "elu": nn.elu,
@@ -91,31 +95,48 @@ def _affine_backward(saved: tuple[Array, Array], slope: Array) -> tuple[Array, A
 affine.defvjp(_affine_forward, _affine_backward)
 
 
+class Place(NamedTuple):
+    """Which of `count` networks whose parameters lie stacked in [count, ...] is meant."""
+
+    place: int
+    count: int
+
+
 class Dense(nn.Module):
-    """A linear layer; parameters are float32, arithmetic is `dtype`."""
+    """A linear layer of act(x); parameters are float32, arithmetic is `dtype`.
+
+    The activation comes with the layer that reads it, so that a kernel can apply it on the way.
+    """
 
     features: int
     dtype: Any = jnp.float32
+    member: Place | None = None
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
-        kernel = self.param("kernel", KERNEL_INIT, (x.shape[-1], self.features), jnp.float32)
-        bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
+    def __call__(self, x: Array, before: Activation | None = None) -> Array:
+        lead, place = ((self.member.count,), self.member.place) if self.member else ((), None)
+        kernel = self.param("kernel", KERNEL_INIT, (*lead, x.shape[-1], self.features), jnp.float32)
+        bias = self.param("bias", nn.initializers.zeros, (*lead, self.features), jnp.float32)
+        mode = kernels.mode()
+        if mode != "off" and dense.supported(x, kernel):
+            return dense.dense(x, kernel, bias, dense.Form(before, self.dtype, mode == "interpreted", place))
+        if place is not None:
+            kernel, bias = kernel[place], bias[place]
+        x = before(x) if before else x
         return affine(x.astype(self.dtype), kernel.astype(self.dtype), bias.astype(self.dtype))
 
 
 class Layer(nn.Module):
-    """Dense, LayerNorm if asked, activation."""
+    """Dense, LayerNorm if asked; its own activation is left to the reader."""
 
     config: NetConfig
+    member: Place | None = None
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Array, before: Activation | None = None) -> Array:
         dtype = COMPUTE_DTYPES[self.config.dtype]
-        x = Dense(self.config.width, dtype)(x)
-        if self.config.layer_norm:
-            x = nn.LayerNorm(dtype=dtype)(x)
-        return ACTIVATIONS[self.config.activation](x)
+        x = Dense(self.config.width, dtype, self.member)(x, before)
+        return nn.LayerNorm(dtype=dtype)(x) if self.config.layer_norm else x
 
 
 class Block(nn.Module):
@@ -125,27 +146,32 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> tuple[Array, None]:
-        y = x
+        y, before, act = x, None, ACTIVATIONS[self.config.activation]
         for _ in range(LAYERS_PER_BLOCK):
-            y = Layer(self.config)(y)
-        return x + y, None
+            y, before = Layer(self.config)(y, before), act
+        return x + act(y), None
 
 
 class MLP(nn.Module):
-    """Hidden layers, then a linear head of `outputs` units in float32."""
+    """Hidden layers, then a linear head of `outputs` units in float32.
+
+    With `member` its parameters are those of several networks: plain layers only.
+    """
 
     config: NetConfig
     outputs: int
+    member: Place | None = None
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        x = x.astype(COMPUTE_DTYPES[self.config.dtype])
+        act = ACTIVATIONS[self.config.activation]
         if self.config.residual == "blocks":
-            x = self._blocks(Layer(self.config, name="stem")(x))
-        else:
-            for _ in range(self.config.depth):
-                x = Layer(self.config)(x)
-        return Dense(self.outputs, name="head")(x)
+            x = self._blocks(act(Layer(self.config, name="stem")(x)))
+            return Dense(self.outputs, name="head")(x)
+        before = None
+        for _ in range(self.config.depth):
+            x, before = Layer(self.config, self.member)(x, before), act
+        return Dense(self.outputs, member=self.member, name="head")(x, before)
 
     def _blocks(self, x: Array) -> Array:
         # One traced block for all of them: a thousand layers compile as fast as four.
@@ -267,7 +293,8 @@ class Stack:
     ) -> dict[str, Array]:
         names = self.groups[group]
         width, outputs = self._sizes(group)
-        module = MLP(self.members[asked[0]].config, outputs)
+        config = self.members[asked[0]].config
+        module = MLP(config, outputs)
 
         def apply(params: Any, x: Array) -> Array:
             return module.apply({"params": params}, x)
@@ -275,7 +302,11 @@ class Stack:
         filled = [_fill(inputs[name], (*inputs[name].shape[:-1], width)) for name in asked]
         if len(asked) == 1:
             place = names.index(asked[0])
-            results = [apply(jax.tree.map(lambda leaf: leaf[place], params), filled[0])]
+            if config.residual == "none" and not config.layer_norm:
+                one = MLP(config, outputs, Place(place, len(names)))
+                results = [one.apply({"params": params}, filled[0])]
+            else:
+                results = [apply(jax.tree.map(lambda leaf: leaf[place], params), filled[0])]
         else:
             if asked != names:
                 places = jnp.asarray([names.index(name) for name in asked])
