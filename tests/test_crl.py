@@ -104,7 +104,7 @@ def test_update_is_the_gradient_step_of_each_loss_on_the_old_parameters(actor):
         return jnp.mean(rows + columns - 2 * jnp.diagonal(f)) + 0.1 * jnp.mean(rows**2)
 
     def actor_loss(params):
-        action, log_prob = squashed_sample(*agent.policy(params, batch.obs), key)
+        action, log_prob = squashed_sample(*agent.policy(params, batch.obs), jax.random.split(key)[0])
         phi, psi = agent.encode(old.params, batch.obs, action)
         return jnp.mean(log_prob + jnp.sqrt(jnp.sum((phi - psi) ** 2, axis=-1) + 1e-6))
 

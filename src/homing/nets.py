@@ -12,14 +12,10 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
-from homing import kernels
 from homing.errors import ConfigError, unknown
-from homing.kernels import dense
 from homing.types import Array, Key, Metrics
 
-Activation = Callable[[Array], Array]
-
-ACTIVATIONS: dict[str, Activation] = {
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "swish": nn.swish,
     "relu": nn.relu,
     "elu": nn.elu,
@@ -95,48 +91,31 @@ def _affine_backward(saved: tuple[Array, Array], slope: Array) -> tuple[Array, A
 affine.defvjp(_affine_forward, _affine_backward)
 
 
-class Place(NamedTuple):
-    """Which of `count` networks whose parameters lie stacked in [count, ...] is meant."""
-
-    place: int
-    count: int
-
-
 class Dense(nn.Module):
-    """A linear layer of act(x); parameters are float32, arithmetic is `dtype`.
-
-    The activation comes with the layer that reads it, so that a kernel can apply it on the way.
-    """
+    """A linear layer; parameters are float32, arithmetic is `dtype`."""
 
     features: int
     dtype: Any = jnp.float32
-    member: Place | None = None
 
     @nn.compact
-    def __call__(self, x: Array, before: Activation | None = None) -> Array:
-        lead, place = ((self.member.count,), self.member.place) if self.member else ((), None)
-        kernel = self.param("kernel", KERNEL_INIT, (*lead, x.shape[-1], self.features), jnp.float32)
-        bias = self.param("bias", nn.initializers.zeros, (*lead, self.features), jnp.float32)
-        mode = kernels.mode()
-        if mode != "off" and dense.supported(x, kernel):
-            return dense.dense(x, kernel, bias, dense.Form(before, self.dtype, mode == "interpreted", place))
-        if place is not None:
-            kernel, bias = kernel[place], bias[place]
-        x = before(x) if before else x
+    def __call__(self, x: Array) -> Array:
+        kernel = self.param("kernel", KERNEL_INIT, (x.shape[-1], self.features), jnp.float32)
+        bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
         return affine(x.astype(self.dtype), kernel.astype(self.dtype), bias.astype(self.dtype))
 
 
 class Layer(nn.Module):
-    """Dense, LayerNorm if asked; its own activation is left to the reader."""
+    """Dense, LayerNorm if asked, activation."""
 
     config: NetConfig
-    member: Place | None = None
 
     @nn.compact
-    def __call__(self, x: Array, before: Activation | None = None) -> Array:
+    def __call__(self, x: Array) -> Array:
         dtype = COMPUTE_DTYPES[self.config.dtype]
-        x = Dense(self.config.width, dtype, self.member)(x, before)
-        return nn.LayerNorm(dtype=dtype)(x) if self.config.layer_norm else x
+        x = Dense(self.config.width, dtype)(x)
+        if self.config.layer_norm:
+            x = nn.LayerNorm(dtype=dtype)(x)
+        return ACTIVATIONS[self.config.activation](x)
 
 
 class Block(nn.Module):
@@ -146,32 +125,27 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> tuple[Array, None]:
-        y, before, act = x, None, ACTIVATIONS[self.config.activation]
+        y = x
         for _ in range(LAYERS_PER_BLOCK):
-            y, before = Layer(self.config)(y, before), act
-        return x + act(y), None
+            y = Layer(self.config)(y)
+        return x + y, None
 
 
 class MLP(nn.Module):
-    """Hidden layers, then a linear head of `outputs` units in float32.
-
-    With `member` its parameters are those of several networks: plain layers only.
-    """
+    """Hidden layers, then a linear head of `outputs` units in float32."""
 
     config: NetConfig
     outputs: int
-    member: Place | None = None
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        act = ACTIVATIONS[self.config.activation]
+        x = x.astype(COMPUTE_DTYPES[self.config.dtype])
         if self.config.residual == "blocks":
-            x = self._blocks(act(Layer(self.config, name="stem")(x)))
-            return Dense(self.outputs, name="head")(x)
-        before = None
-        for _ in range(self.config.depth):
-            x, before = Layer(self.config, self.member)(x, before), act
-        return Dense(self.outputs, member=self.member, name="head")(x, before)
+            x = self._blocks(Layer(self.config, name="stem")(x))
+        else:
+            for _ in range(self.config.depth):
+                x = Layer(self.config)(x)
+        return Dense(self.outputs, name="head")(x)
 
     def _blocks(self, x: Array) -> Array:
         # One traced block for all of them: a thousand layers compile as fast as four.
@@ -293,8 +267,7 @@ class Stack:
     ) -> dict[str, Array]:
         names = self.groups[group]
         width, outputs = self._sizes(group)
-        config = self.members[asked[0]].config
-        module = MLP(config, outputs)
+        module = MLP(self.members[asked[0]].config, outputs)
 
         def apply(params: Any, x: Array) -> Array:
             return module.apply({"params": params}, x)
@@ -302,11 +275,7 @@ class Stack:
         filled = [_fill(inputs[name], (*inputs[name].shape[:-1], width)) for name in asked]
         if len(asked) == 1:
             place = names.index(asked[0])
-            if config.residual == "none" and not config.layer_norm:
-                one = MLP(config, outputs, Place(place, len(names)))
-                results = [one.apply({"params": params}, filled[0])]
-            else:
-                results = [apply(jax.tree.map(lambda leaf: leaf[place], params), filled[0])]
+            results = [apply(jax.tree.map(lambda leaf: leaf[place], params), filled[0])]
         else:
             if asked != names:
                 places = jnp.asarray([names.index(name) for name in asked])

@@ -117,7 +117,7 @@ class CRL:
         return adam(learner, lambda params: self._loss(params, batch, key), rates)
 
     def _loss(self, params: Any, batch: Batch, key: Key) -> tuple[Array, Metrics]:
-        k_action, k_goal = jax.random.split(key) if self.config.random_goals else (key, key)
+        k_action, k_goal = jax.random.split(key)
         obs, swap = batch.obs, self._swaps(k_goal, len(batch.action))
         phi, psi, head = self.nets(
             params["nets"],

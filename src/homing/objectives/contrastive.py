@@ -7,10 +7,6 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import lax, nn
 
-from homing import kernels
-from homing.kernels import pairs
-from homing.kernels.pairs import LogSums
-from homing.objectives.energies import ENERGIES
 from homing.types import Array, Metrics
 
 Objective = Callable[[Array], Array]
@@ -98,24 +94,6 @@ OBJECTIVES: dict[str, Objective] = {
     "ipo": ipo,
     "sppo": sppo,
 }
-
-
-# Objectives that log-sum-exps and the diagonal suffice for.
-SUMMED: dict[str, Callable[[LogSums], Array]] = {
-    "infonce": lambda sums: jnp.mean(sums.rows - sums.diagonal),
-    "infonce_backward": lambda sums: jnp.mean(sums.columns - sums.diagonal),
-    "infonce_symmetric": lambda sums: jnp.mean(sums.rows + sums.columns - 2 * sums.diagonal),
-}
-
-
-def loss(phi: Array, psi: Array, energy: str, objective: str, penalty_weight: float | Array) -> Array:
-    """An objective of φ [B, D] and ψ [B, D] plus the weighted penalty; by a kernel where there is one."""
-    mode = kernels.mode()
-    if mode != "off" and objective in SUMMED and energy in pairs.KINDS and pairs.supported(phi):
-        sums = pairs.log_sums(phi, psi, energy, mode == "interpreted")
-        return SUMMED[objective](sums) + penalty_weight * jnp.mean(jnp.square(sums.rows))
-    logits = ENERGIES[energy].pairs(phi, psi)
-    return OBJECTIVES[objective](logits) + penalty_weight * logsumexp_penalty(logits)
 
 
 def logsumexp_penalty(logits: Array) -> Array:

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from homing.kernels.pairs import ROOT_EPSILON
 from homing.types import Array
 
+ROOT_EPSILON = 1e-6  # under the root of L2: the slope at distance zero stays finite
 NORM_EPSILON = 1e-12  # beside a squared norm of the cosine, for the same reason
 
 
