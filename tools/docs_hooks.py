@@ -15,6 +15,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+SECTIONS = {"Agents": "agents/", "How to": "howto/"}
 # Files of the repository that are pages of the site.
 ELSEWHERE = {"CHANGELOG.md": "changelog.md", "results/README.md": "results.md", "README.md": "index.md"}
 
@@ -48,15 +49,16 @@ def notebook_page(path: Path) -> str:
 
 
 def on_config(config: Any) -> Any:
-    """Agents under Agents, and pages that nobody named under More."""
-    docs = Path(config["docs_dir"])
-    for section in config["nav"]:
-        if "Agents" in section:
-            section["Agents"] = sorted(_names(docs / "agents", docs))
-    config["nav"] = [section for section in config["nav"] if section != {"Agents": []}]
+    """Pages that nobody named go to their folder's section, or to More; examples have a section."""
+    docs, nav = Path(config["docs_dir"]), config["nav"]
+    left = _names(docs, docs) - set(_leaves(nav))
+    for title, folder in SECTIONS.items():
+        section = next(part[title] for part in nav if title in part)
+        section += sorted(page for page in left if page.startswith(folder))
     examples = [page for page in pages() if page.startswith("examples/")]
-    more = sorted(_names(docs, docs) - set(_leaves(config["nav"])))
-    config["nav"] += [{title: found} for title, found in (("Examples", examples), ("More", more)) if found]
+    more = sorted(_names(docs, docs) - set(_leaves(nav)))
+    nav += [{"Examples": examples}, {"More": more}]
+    config["nav"] = [part for part in nav if all(part.values())]
     return config
 
 
