@@ -32,8 +32,9 @@ def bench_physics(
     begin = time.perf_counter()
     run = _compile_run(env, env.advance if env.blocks(steps) else env.step, state, steps, env.refill)
     compile_seconds = time.perf_counter() - begin
+    without = _compile_run(env, env._move, state, steps)
     seconds, state = _time(run, state, repeats)
-    bare, _ = _time(_compile_run(env, env._move, state, steps), state, repeats)
+    bare, _ = _time(without, state, repeats)
     return {
         "env": env.id,
         "physics": env.spec.physics,

@@ -136,8 +136,9 @@ class CRL:
 
     def _critic_loss(self, phi: Array, psi: Array) -> tuple[Array, Metrics]:
         config = self.config
-        loss = contrastive.loss(phi, psi, config.energy, config.objective, config.logsumexp_weight)
-        return loss, {"critic_loss": loss} | contrastive.describe(self.energy.pairs(phi, psi))
+        logits = self.energy.pairs(phi, psi)
+        loss = contrastive.loss(logits, config.objective, config.logsumexp_weight)
+        return loss, {"critic_loss": loss} | contrastive.describe(logits)
 
     def _actor_loss(
         self, params: Any, state: Array, action: Array, log_prob: Array, psi: Array

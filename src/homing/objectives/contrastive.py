@@ -101,6 +101,11 @@ def logsumexp_penalty(logits: Array) -> Array:
     return jnp.mean(jnp.square(nn.logsumexp(logits, axis=1)))
 
 
+def loss(logits: Array, objective: str, penalty_weight: float | Array) -> Array:
+    """An objective by its name, plus the weighted penalty."""
+    return OBJECTIVES[objective](logits) + penalty_weight * logsumexp_penalty(logits)
+
+
 def describe(logits: Array) -> Metrics:
     """Means on and off the diagonal, and how often a row's own goal scores highest."""
     count = logits.shape[0]
