@@ -1,13 +1,17 @@
 """The report's page in a real browser, narrow and wide, light and dark."""
 
 import importlib.util
+import json
 import re
 import shutil
+import threading
 
 import pytest
-from report_helpers import write_run
+from report_helpers import rows_of, write_run
 
 from homing.report.build import write_report
+from homing.report.live import Live
+from homing.report.server import HOST, make_server
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(
@@ -91,4 +95,30 @@ def test_the_reader_chooses_what_is_drawn(browser, report):
     page.locator("#final th", has_text="success rate").click()
     first = page.locator("#final tbody tr").first.inner_text()
     assert "crl" in first  # the best comes first
+    page.close()
+
+
+def test_a_live_page_grows_keeps_what_was_chosen_and_says_when_it_is_alone(browser, tmp_path):
+    from playwright.sync_api import expect
+
+    run = write_run(tmp_path / "run", seeds=(0,), finished=False)
+    rows = [json.dumps(row) + "\n" for row in rows_of((0,))]
+    (run / "metrics.jsonl").write_text("".join(rows[:2]))
+    server = make_server(Live([tmp_path]), 0)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        page = browser.new_page(viewport={"width": 900, "height": 800})
+        page.goto(f"http://{HOST}:{server.server_address[1]}/")
+        expect(page.locator(".facts")).to_contain_text("20k steps in all")
+        page.get_by_role("button", name="wall-clock").click()
+        with open(run / "metrics.jsonl", "a") as file:
+            file.writelines(rows[2:])
+        expect(page.locator(".facts")).to_contain_text("60k steps in all", timeout=15_000)
+        expect(page.locator("#curves text", has_text="wall-clock").first).to_be_visible()
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    expect(page.locator("#live")).to_contain_text("connection lost", timeout=15_000)
     page.close()
