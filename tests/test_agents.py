@@ -32,7 +32,6 @@ SETTINGS = {
     "ppo": PPOConfig(actor_net=SMALL, value_net=SMALL, minibatches=2, normalise_observations=True),
 }
 slow = pytest.mark.slow
-EACH = pytest.mark.parametrize("name", ["ppo", *(pytest.param(n, marks=slow) for n in ("crl", "sac", "td3"))])
 
 
 def loop_config(name):
@@ -43,7 +42,7 @@ def loop_config(name):
 def test_greedy_actions_are_deterministic_and_in_range(name):
     """A20: one protocol of evaluation, without noise, for all agents."""
     agent = make_agent(SETTINGS[name], SPEC)
-    learner = agent.init(jax.random.key(0))
+    learner = jax.jit(agent.init)(jax.random.key(0))
     rng = np.random.default_rng(0)
     obs = Obs(
         state=jnp.asarray(9 * rng.normal(size=(40, 4)), jnp.float32),
@@ -57,7 +56,7 @@ def test_greedy_actions_are_deterministic_and_in_range(name):
     for action in greedy + noisy:
         assert action.shape == (40, 2)
         assert np.abs(action).max() <= 1
-    assert agent.value(learner, obs, greedy[0]).shape == (40,)
+    assert jax.eval_shape(agent.value, learner, obs, greedy[0]).shape == (40,)
 
 
 def test_presets_of_the_paper():
@@ -83,7 +82,8 @@ def counted(name):
     return agent, traced
 
 
-@EACH
+@slow
+@pytest.mark.parametrize("name", AGENTS)
 def test_one_of_three_seeds_is_as_if_alone_and_programs_are_traced_once(name):
     env = walk(num_envs=8)
     agent, traced = counted(name)

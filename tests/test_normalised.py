@@ -18,7 +18,7 @@ def test_moments_are_those_of_all_rows_together():
     parts = [rng.normal(3, 2, (n, 5, 2)).astype(np.float32) for n in (1, 7, 30)]
     moments = no_moments(2)
     for part in parts:
-        moments = with_rows(moments, jnp.asarray(part))
+        moments = jax.jit(with_rows)(moments, jnp.asarray(part))
     rows = np.concatenate(parts).reshape(-1, 2)
     assert int(moments.count) == len(rows)
     np.testing.assert_allclose(moments.mean, rows.mean(0), rtol=1e-5)

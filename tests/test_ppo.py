@@ -87,15 +87,20 @@ def test_normalised_advantages():
 @pytest.fixture(scope="module")
 def learned():
     ppo = agent(passes=2, gamma=0.9, gae_lambda=0.8, value_weight=0.5, entropy_weight=0.01)
-    learner = ppo.init(jax.random.key(0))
+    learner = jax.jit(ppo.init)(jax.random.key(0))
     return ppo, learner, some_rollout(ppo, learner)
 
 
-def test_before_any_update_choices_are_as_probable_as_they_were(learned):
+@pytest.fixture(scope="module")
+def samples_of(learned):
+    return jax.jit(learned[0]._samples)
+
+
+def test_before_any_update_choices_are_as_probable_as_they_were(learned, samples_of):
     """The loss is then −mean A of normalised advantages, which is 0, and nothing is clipped."""
     ppo, learner, rollout = learned
-    samples = ppo._samples(learner.params, rollout)
-    _, metrics = ppo._loss(learner.params, samples, jax.random.key(0))
+    samples = samples_of(learner.params, rollout)
+    _, metrics = jax.jit(ppo._loss)(learner.params, samples, jax.random.key(0))
     assert float(metrics["kl"]) == pytest.approx(0, abs=1e-6)
     assert float(metrics["clipped"]) == 0
     assert float(metrics["policy_loss"]) == pytest.approx(0, abs=1e-5)
@@ -103,9 +108,9 @@ def test_before_any_update_choices_are_as_probable_as_they_were(learned):
     assert float(metrics["value_loss"]) == pytest.approx(float(jnp.mean(samples.advantage**2)), rel=1e-4)
 
 
-def test_log_densities_are_of_the_squashed_actions(learned):
+def test_log_densities_are_of_the_squashed_actions(learned, samples_of):
     ppo, learner, rollout = learned
-    samples = ppo._samples(learner.params, rollout)
+    samples = samples_of(learner.params, rollout)
     mean, log_std = (np.asarray(x, np.float64) for x in ppo.policy(learner.params, rollout.obs))
     x = np.asarray(rollout.choice, np.float64)
     gaussian = -0.5 * ((x - mean) / np.exp(log_std)) ** 2 - log_std - 0.5 * np.log(2 * np.pi)
@@ -118,7 +123,7 @@ def test_every_pass_deals_each_lane_once():
     lanes, length = 12, 2
     mark = jnp.broadcast_to(jnp.arange(lanes, dtype=jnp.float32), (length, lanes))
     samples = Samples(Obs(mark[..., None], mark[..., None]), mark[..., None], mark, mark, mark)
-    dealt = agent(passes=2, minibatches=4)._dealt(samples, jax.random.key(0))
+    dealt = jax.jit(agent(passes=2, minibatches=4)._dealt)(samples, jax.random.key(0))
     assert dealt.advantage.shape == (8, length, 3)
     for parts in np.asarray(dealt.advantage[:, 0]).reshape(2, lanes):
         assert sorted(parts) == list(range(lanes))
@@ -128,11 +133,11 @@ def test_every_pass_deals_each_lane_once():
     assert not np.array_equal(dealt.advantage[:4], dealt.advantage[4:])
 
 
-def test_learning_makes_good_choices_more_probable(learned):
+def test_learning_makes_good_choices_more_probable(learned, samples_of):
     ppo, learner, rollout = learned
-    samples = ppo._samples(learner.params, rollout)
+    samples = samples_of(learner.params, rollout)
     after, metrics = jax.jit(ppo.learn)(learner, rollout, jax.random.key(7))
-    log_prob = ppo._samples(after.params, rollout).log_prob
+    log_prob = samples_of(after.params, rollout).log_prob
     good = normalised(samples.advantage)
     assert float(jnp.mean((log_prob - samples.log_prob) * good)) > 0
     assert int(after.opt_state.count) == 6

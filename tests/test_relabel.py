@@ -8,6 +8,7 @@ from scipy import stats
 
 import homing
 from homing import replay
+from homing.errors import ConfigError
 from homing.relabel import (
     GOAL_SAMPLERS,
     batch,
@@ -185,7 +186,7 @@ def test_a_dense_reward_changes_by_what_depends_on_the_goal():
     np.testing.assert_allclose(made.reward, [10 + 0.5 - 2, 10 + 2.5 - 1, 10 + 4.5 - 0])
 
 
-@pytest.mark.parametrize("id", ["ant", "pusher_two"])
+@pytest.mark.parametrize("id", ["ant", pytest.param("pusher_two", marks=pytest.mark.slow)])
 def test_environments_name_the_part_of_their_dense_reward_that_depends_on_the_goal(id):
     """Paid for another goal: what the environment would have paid, had that been the goal."""
     env = homing.make(id, reward="dense")
@@ -200,3 +201,8 @@ def test_environments_name_the_part_of_their_dense_reward_that_depends_on_the_go
     np.testing.assert_allclose(moved, paid[1], rtol=1e-4, atol=1e-4)
     assert not np.allclose(*paid)
     assert homing.make(id).shaping is None
+
+
+def test_a_body_without_a_dense_reward_says_so():
+    with pytest.raises(ConfigError, match="defines no dense reward"):
+        homing.make("ant", reward="dense", options={"body.dense.progress": 0.0})

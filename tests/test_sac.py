@@ -122,11 +122,11 @@ def test_greedy_actions_are_the_squashed_mean_and_values_the_smaller(agent, lear
 
 def test_critics_of_a_stack_are_each_as_if_alone():
     critics, keys = Critics(NETS["critic_net"]), jax.random.split(jax.random.key(0), 2)
-    params = critics.init(jax.random.key(0), 9)
+    params = jax.jit(critics.init, static_argnums=1)(jax.random.key(0), 9)
     x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 5, 9)), jnp.float32)
     together = critics.each(params, join(x))
     for i in range(2):
-        alone = init_params(critics.module, keys[i], 9)
+        alone = jax.jit(lambda key: init_params(critics.module, key, 9))(keys[i])
         np.testing.assert_allclose(together[i], forward(critics.module, alone, join(x[i]))[:, 0], rtol=1e-5)
 
 

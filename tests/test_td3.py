@@ -5,10 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from agent_helpers import NETS, SPEC, some_batch
+from probes import walk
 
 from homing.agents.actor_critic import join
 from homing.agents.td3 import TD3, TD3Config
+from homing.config import TrainConfig
 from homing.errors import ConfigError
+from homing.training.loops import make_loop, make_plan
+from homing.training.seeds import programs, seed_keys
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +111,21 @@ def test_exploring_actions_are_clipped_noise_within_the_range(agent, learner):
     free = (np.abs(greedy) < 0.5) & (np.abs(action - greedy) < 0.5 - 1e-6)
     # Of a normal law of deviation 0.4 cut at ±0.5.
     assert np.std((action - greedy)[free]) == pytest.approx(0.26, abs=0.02)
+
+
+def test_the_delay_stays_a_branch_where_seeds_run_side_by_side(agent, learner, keys_reused_on_purpose):
+    """Of a batched condition both sides would run at every update."""
+    many = lambda tree: jax.tree.map(lambda x: jnp.stack([x, x]), tree)
+    together = jax.vmap(agent.update, in_axes=(0, 0, 0, None))
+    given = many(learner), many(some_batch()), many(noise())
+    assert "cond[" in str(jax.make_jaxpr(together)(*given, jnp.int32(0)))
+    env = walk(num_envs=4)
+    mine = TD3(TD3Config(**NETS), env.spec)
+    plan = make_plan(TrainConfig(10_000, num_envs=4, unroll_length=10, batch_size=8), env, mine, seeds=2)
+    made = programs(make_loop(env, mine, plan), env)
+    train = jax.eval_shape(made.init.jitted, seed_keys([0, 1]), {})
+    count = jax.ShapeDtypeStruct((), jnp.int32)
+    assert "cond[" in str(jax.make_jaxpr(made.epoch.jitted)(train, {}, count, count))
 
 
 def test_settings_that_cannot_work_are_refused():

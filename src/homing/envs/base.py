@@ -62,6 +62,10 @@ class GoalEnv:
         check_size("episode_length", episode_length)
         if reward not in REWARDS:
             raise unknown("reward", reward, REWARDS)
+        if reward == "dense" and not (spec.body.dense.progress or spec.body.dense.distance):
+            raise ConfigError(
+                f"the body of {id}, {spec.body.name}, defines no dense reward; use the sparse one"
+            )
         self.id, self.num_envs, self.episode_length = id, int(num_envs), int(episode_length)
         self.task, self.dense = spec.task, spec.body.dense
         self.reward_kind = reward
