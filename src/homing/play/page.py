@@ -31,6 +31,7 @@ class Page:
         server.scene.set_up_direction("+z")
         server.scene.configure_default_lights(cast_shadow=False)  # shadows are slow where no GPU draws them
         server.scene.on_click()(self._clicked)
+        server.on_client_connect(self._look)
         self._controls()
 
     # Controls.
@@ -39,10 +40,14 @@ class Page:
         gui, session = self.server.gui, self.session
         self.status = gui.add_markdown("")
         gui.add_markdown(HINT)
-        gui.add_markdown("Distance to the goal, m, over the last seconds:")
+        gui.add_markdown("Distance to the goal in metres, and how near counts as reached:")
         self.plot = gui.add_uplot(
-            (np.zeros(1), np.zeros(1)),
-            (uplot.Series(label="seconds"), uplot.Series(label="distance", stroke="#246e5a", width=2)),
+            (np.zeros(1),) * 3,
+            (
+                uplot.Series(label="seconds"),
+                uplot.Series(label="distance", stroke="#246e5a", width=2),
+                uplot.Series(label="counts as reached", stroke="#e07b39", width=1),
+            ),
             scales={"x": uplot.Scale(time=False)},
             legend=uplot.Legend(show=False),
             height=150,
@@ -187,17 +192,20 @@ class Page:
             self._path = scene.add_line_segments("/path", np.zeros((1, 2, 3)), PATH_RGB, thickness=built.line)
             self._map_image = shapes.add_floor_image(scene, spec, built.ground)
             self._scene = [*built.handles, *(h for _, h in self._goals), self._path, self._map_image]
-        self._look(spec)
+        for client in self.server.get_clients().values():
+            self._look(client)
         self._offer()
         self._draw()
         self._tell()
 
-    def _look(self, spec: Any) -> None:
-        camera = shapes.camera(spec, self.session.sim)
-        start = self.server.initial_camera
-        start.position, start.look_at = camera.position, camera.target
-        for client in self.server.get_clients().values():
-            client.camera.position, client.camera.look_at = camera.position, camera.target
+    def _look(self, client: viser.ClientHandle) -> None:
+        """Show the whole scene in that part of the window which the controls leave free."""
+        if self._shown < 0:
+            return
+        camera = client.camera
+        view = shapes.view(self.session.sim, camera.image_width, camera.image_height)
+        camera.fov = view.fov
+        camera.position, camera.look_at = view.position, view.target
 
     def _draw(self) -> None:
         sim = self.session.sim
@@ -229,4 +237,4 @@ class Page:
         )
         if session.history:
             seconds, distances = np.array(session.history).T
-            self.plot.data = (seconds, distances)
+            self.plot.data = (seconds, distances, np.full_like(seconds, sim.env.task.within))

@@ -17,6 +17,8 @@ from homing.places import GoalSpace
 from homing.render import Film
 
 GROUND_RGB, LINE_RGB = (226, 230, 234), (190, 196, 203)
+FOV = np.radians(45.0)  # upright, as in films
+PANEL, NARROW, SHEET = 345, 600, 0.4  # pixels of the controls; below this width they cover all but this much
 MARGIN = 0.15  # of the arena's size, as ground around it
 
 
@@ -24,7 +26,7 @@ MARGIN = 0.15  # of the arena's size, as ground around it
 class Built:
     """What `build` added to a scene."""
 
-    handles: list[Any]
+    handles: list[Any]  # of all that is to be removed
     links: list[Any]  # frames, in the simulator's order
     grips: list[Any]  # parts of the robot that a person can take hold of
     ground: float  # its height
@@ -34,6 +36,7 @@ class Built:
 class View(NamedTuple):
     position: tuple[float, float, float]
     target: tuple[float, float, float]
+    fov: float
 
 
 def build(scene: Any, spec: EnvSpec) -> Built:
@@ -49,10 +52,8 @@ def build(scene: Any, spec: EnvSpec) -> Built:
             continue
         moving = shape.link >= 0
         name = f"/robot/{shape.link}/{k}" if moving else f"/fixed/{k}"
-        handle = _add(scene, name, shape)
-        handles.append(handle)
-        if moving:
-            grips.append(handle)
+        # What belongs to a link goes with it.
+        (grips if moving else handles).append(_add(scene, name, shape))
     floor, size = _ground(scene, spec, ground)
     return Built([*handles, *floor], links, grips, ground, 0.004 * size)
 
@@ -164,12 +165,28 @@ def heat(values: np.ndarray, space: GoalSpace, opacity: float) -> np.ndarray:
     return np.flipud(picture)
 
 
-def camera(spec: EnvSpec, sim: Any) -> View:
-    """From where the whole arena, or robot and goal, are seen."""
+def view(sim: Any, width: int, height: int) -> View:
+    """From where the whole arena, or robot and goal, fill the part of a window that is free of controls."""
+    spec, nothing = sim.env.scene.spec, np.zeros(1)
     here = np.asarray(sim.moment.pos)[None]
-    nothing = np.zeros(1)
     seen = render.camera_for(spec, Film(here, np.zeros((1, 1, 4)), sim.goal[None], nothing, nothing))
     turn, rise = np.radians(seen.azimuth), np.radians(seen.elevation)
     ahead = np.array([np.cos(rise) * np.cos(turn), np.cos(rise) * np.sin(turn), np.sin(rise)])
-    position = np.asarray(seen.target) - seen.distance * ahead
-    return View((float(position[0]), float(position[1]), float(position[2])), seen.target)
+    right = np.array([np.sin(turn), -np.cos(turn), 0.0])
+    up = np.cross(right, ahead)
+    free_x, free_y = free_part(width, height)
+    # The camera is made for a picture of 4:3, which is to fill that part.
+    distance = seen.distance * height / min(free_x / (4 / 3), free_y)
+    metres = 2 * np.tan(0.5 * FOV) * distance / height  # of a pixel, at the target
+    shift = 0.5 * metres * ((width - free_x) * right - (height - free_y) * up)
+    target = np.asarray(seen.target) + shift
+    position = target - distance * ahead
+    return View(tuple(map(float, position)), tuple(map(float, target)), FOV)  # type: ignore[arg-type]
+
+
+def free_part(width: int, height: int) -> tuple[float, float]:
+    """Width and height, from the upper left corner, that controls leave free: they stand at the right,
+    and in a narrow window at the bottom."""
+    if width < NARROW:
+        return float(width), SHEET * height
+    return float(max(width - PANEL, 0.4 * width)), float(height)
