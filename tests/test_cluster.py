@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 
@@ -56,20 +57,20 @@ def test_submitit_trains_and_gathers_failures(tmp_path):
 
 @pytest.mark.slow
 def test_a_job_asked_to_make_room_saves_goes_back_to_the_queue_and_goes_on(tmp_path):
-    folder = opened(tmp_path, total_steps=100_000)
+    folder = opened(tmp_path, total_steps=300_000, evaluations=50)
     where = running.Where("submitit-local", workers=1, cpu=True, cluster={"timeout_min": 10})
     _, (program, *_) = running.prepare(
         folder, running.chosen_points(folder, {"energy": ["l2"]}), where, print
     )
     executor = cluster.make_executor("submitit-local", folder.path / "cluster", {"timeout_min": 10})
-    job = executor.submit(cluster.Task(str(folder.path), program.id, True))
+    executor.submit(cluster.Task(str(folder.path), program.id, True))
     wait_for(lambda: folder.run(program.runs[0]).rows(), 120)
-    job._interrupt()
+    os.kill(program.state()["process"], signal.SIGUSR2)
     wait_for(lambda: folder.finished(program), 180)
     sessions = folder.run(program.runs[0]).sessions()
     assert len(sessions) == 2 and sessions[1]["iteration"] > 0
     found = steps(folder, program.runs[0])
-    assert len(found) == len(set(found)) == 8
+    assert len(found) == len(set(found)) == 100
 
 
 @pytest.mark.parametrize(
@@ -161,10 +162,10 @@ def test_a_slurm_job_ended_in_the_middle_goes_on_from_its_checkpoint(tmp_path, d
 @pytest.mark.usefixtures("slurm")
 def test_a_slurm_job_that_goes_away_without_a_word_is_a_failure(tmp_path, monkeypatch):
     monkeypatch.setitem(cluster.PATIENCE_SECONDS, "slurm", 3.0)
-    folder = opened(tmp_path, total_steps=10_000_000)
+    folder = opened(tmp_path, total_steps=10_000_000, evaluations=1_000)
 
     def cancel():
-        wait_for(lambda: folder.run(folder.programs()[0].runs[0]).rows(), 180)
+        wait_for(lambda: any(run.rows() for run in folder.runs()), 180)
         subprocess.run(
             ["scancel", "--full", "--signal=KILL", folder.programs()[0].state()["job"]], check=True
         )

@@ -32,6 +32,14 @@ def shape_id(config: RunConfig) -> str:
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def likeness(config: RunConfig) -> str:
+    """The same for runs that do as much work a step, though perhaps not the same work: another objective."""
+    train = {k: v for k, v in to_json(config)["train"].items() if k not in ("total_steps", "evaluations")}
+    nets = {k: v for k, v in to_json(config)["settings"].items() if isinstance(v, dict)}
+    told = [config.env, config.agent, config.physics, config.episode_length, train, nets]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def note(study: StudyFolder, program: ProgramFolder) -> None:
     """Remember how fast a finished program was; forgetting it costs an estimate, not a run."""
     configs = [study.config(name) for name in program.runs]
@@ -55,6 +63,7 @@ def add(
     entry = {
         "device": device,
         "shape": shape_id(config),
+        "like": likeness(config),
         "env": config.env,
         "agent": config.agent,
         "seeds": seeds,
@@ -88,7 +97,7 @@ def nearest(
     """The measurement most like a program, and how like it is: measured, or estimated from another."""
     for kind, alike in (
         ("measured", lambda entry: entry["shape"] == shape_id(config)),
-        ("estimated", lambda entry: (entry["env"], entry["agent"]) == (config.env, config.agent)),
+        ("estimated", lambda entry: entry.get("like") == likeness(config)),
     ):
         fitting = [entry for entry in entries if alike(entry)]
         if fitting:

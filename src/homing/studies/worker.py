@@ -26,9 +26,7 @@ def work(study: StudyFolder, id: str, show: Progress | None = None) -> Outcome:
     with RunFolder(program.path).held():
         if study.finished(program):
             return Outcome(program.path, "finished")
-        where = {"process": os.getpid(), "host": socket.gethostname()}
-        if job := os.environ.get("SLURM_JOB_ID"):
-            where["job"] = job
+        where = {"process": os.getpid(), "host": socket.gethostname(), **_job()}
         attempts = program.state().get("attempts", 0) + 1
         program.write_state("running", attempts=attempts, since=time.time(), **where)
         try:
@@ -41,6 +39,13 @@ def work(study: StudyFolder, id: str, show: Progress | None = None) -> Outcome:
             speeds.note(study, program)
             program.forget_checkpoints()
         return outcome
+
+
+def _job() -> dict[str, str]:
+    """The Slurm job that this process is, as squeue calls it."""
+    array, task = (os.environ.get(f"SLURM_ARRAY_{name}_ID") for name in ("JOB", "TASK"))
+    job = f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID")
+    return {"job": job} if job else {}
 
 
 def _train(study: StudyFolder, program: ProgramFolder, show: Progress) -> Outcome:
