@@ -3,11 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from homing.errors import ConfigError, UnknownNameError
-from homing.nets import ADAM, MLP, Fit, Member, Net, NetConfig, Scalar, Stack, adam
+from homing.nets import ADAM, MLP, Fit, Member, NetConfig, Stack, adam
 
 X = jnp.asarray(np.random.default_rng(0).normal(size=(6, 5)), jnp.float32)
 
@@ -104,13 +103,15 @@ def test_wrong_settings_are_answered_with_right_ones():
         NetConfig(activation="swisch")
 
 
-def test_descend_is_one_step_of_the_optimiser():
-    net = Net(Scalar(start=3.0), optax.sgd(0.1))
-    fit = net.init(jax.random.key(0))
-    fit, metrics = net.descend(fit, lambda params: (jnp.square(net(params)), {"seen": net(params)}))
-    assert float(net(fit.params)) == pytest.approx(3 - 0.1 * 6)
-    assert float(metrics["seen"]) == 3
-    assert not fit.params["value"].weak_type
+def test_a_step_of_adam_moves_each_leaf_by_its_rate():
+    params = {"a": jnp.full((2, 3), 2.0), "b": jnp.float32(-1.0)}
+    fit = Fit(params=params, opt_state=ADAM.init(params))
+    rates = {"a": jnp.asarray([1e-2, 1e-3]), "b": jnp.float32(0.1)}
+    new, metrics = adam(fit, lambda p: (jnp.sum(p["a"] ** 2) + p["b"] ** 2, {"b": p["b"]}), rates)
+    np.testing.assert_allclose(new.params["a"], [[1.99] * 3, [1.999] * 3], rtol=1e-6)
+    np.testing.assert_allclose(new.params["b"], -0.9, rtol=1e-6)
+    assert float(metrics["b"]) == -1
+    assert int(new.opt_state.count) == 1
 
 
 def test_members_of_a_stack_compute_what_they_would_alone():

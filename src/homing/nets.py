@@ -1,4 +1,4 @@
-"""Network modules, and what turns one into something that learns: `Net` (static) and `Fit` (arrays)."""
+"""Network modules, stacks of them, and the step that all learners take: `adam` on a `Fit`."""
 
 from __future__ import annotations
 
@@ -160,43 +160,11 @@ class MLP(nn.Module):
         return scanned(self.config, name="blocks")(x)[0]
 
 
-class Scalar(nn.Module):
-    """One learned number."""
-
-    start: float = 0.0
-
-    @nn.compact
-    def __call__(self) -> Array:
-        return self.param("value", lambda key: jnp.full((), self.start, jnp.float32))
-
-
 class Fit(struct.PyTreeNode):
     """What a network has learned: arrays only, so that any two have the same tree."""
 
     params: Any
     opt_state: Any
-
-
-@dataclasses.dataclass(frozen=True)
-class Net:
-    """A module with its optimiser; static, it belongs to the agent."""
-
-    module: nn.Module
-    tx: optax.GradientTransformation
-
-    def init(self, key: Key, *inputs: Any) -> Fit:
-        """Fresh parameters for inputs of these shapes."""
-        params = self.module.init(key, *inputs)["params"]
-        return Fit(params=params, opt_state=self.tx.init(params))
-
-    def __call__(self, params: Any, *inputs: Any) -> Any:
-        return self.module.apply({"params": params}, *inputs)
-
-    def descend(self, fit: Fit, loss: Callable[[Any], tuple[Array, Metrics]]) -> tuple[Fit, Metrics]:
-        """One gradient step on `loss(params) -> (value, metrics)`."""
-        grads, metrics = jax.grad(loss, has_aux=True)(fit.params)
-        updates, opt_state = self.tx.update(grads, fit.opt_state, fit.params)
-        return Fit(params=optax.apply_updates(fit.params, updates), opt_state=opt_state), metrics
 
 
 class Member(NamedTuple):
