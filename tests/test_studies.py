@@ -305,8 +305,9 @@ def test_a_pool_trains_in_processes_of_its_own(tmp_path, file):
     only = {"energy": ["l2"]}
     assert running.run(folder, only, running.Where(workers=2, cpu=True), said.append) == 0
     told = running.status(folder)
-    assert told["counts"] == {"finished": 1} and told["runs_finished"] == 2
-    (program,) = folder.programs()
+    assert told["counts"] == {"finished": 1} and told["runs_finished"] == told["runs"] == 2
+    assert running.run(folder, {}, running.Where(workers=2, cpu=True), said.append, going_on=True) == 0
+    (program,) = folder.programs()  # going on means: with what was asked for
     assert program.state()["process"] != os.getpid()
     assert "1.92k of 1.92k steps" in program.log.read_text()
     assert not (program.path / "checkpoints").exists()

@@ -186,7 +186,8 @@ def run(
 
     where = _where(executor, workers, cpu, population, memory, cluster, wait)
     folder = running.opened(study, _choice(scale, seeds, set_), out)
-    raise SystemExit(running.run(folder, parse_only(only), where, _say))
+    going_on = Path(study).is_dir()
+    raise SystemExit(running.run(folder, parse_only(only), where, _say, going_on=going_on))
 
 
 @study_app.command(name="retry")

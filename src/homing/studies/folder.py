@@ -17,9 +17,10 @@ from homing.settings import RunConfig, to_json
 from homing.studies import spec
 from homing.studies.points import Choice, Point
 
-STUDY, CHOICE, LABELS, PROGRAM, STATE, LOG = (
+STUDY, CHOICE, ASKED, LABELS, PROGRAM, STATE, LOG = (
     "study.toml",
     "study.json",
+    "asked.json",
     "labels.json",
     "program.json",
     "state.json",
@@ -109,6 +110,13 @@ class StudyFolder:
     def choice(self) -> Choice:
         told = _read(self.path / CHOICE)
         return Choice(**{field.name: told[field.name] for field in dataclasses.fields(Choice)})
+
+    def asked(self) -> list[str]:
+        """Names of the runs that were asked for so far; a study may be run in parts."""
+        return _read(self.path / ASKED) if (self.path / ASKED).exists() else []
+
+    def ask(self, names: Sequence[str]) -> None:
+        write_json(self.path / ASKED, list(dict.fromkeys([*self.asked(), *names])))
 
     # Runs.
 

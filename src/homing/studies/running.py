@@ -124,8 +124,13 @@ def _taken(name: str, taken: set[str]) -> bool:
     return name in {_base(run) for run in taken}
 
 
-def chosen_points(folder: StudyFolder, only: Mapping[str, Sequence[str]]) -> list[Point]:
-    return selected(points(folder.study(), folder.choice()), only)
+def chosen_points(
+    folder: StudyFolder, only: Mapping[str, Sequence[str]], going_on: bool = False
+) -> list[Point]:
+    """Runs with these labels; of a study that is gone on with and has none named, those asked for before."""
+    made = points(folder.study(), folder.choice())
+    before = set(folder.asked()) if going_on and not only else set()
+    return [point for point in made if point.name in before] if before else selected(made, only)
 
 
 def run(
@@ -134,29 +139,41 @@ def run(
     where: Where,
     say: Say,
     retry: bool = False,
+    going_on: bool = False,
 ) -> int:
-    """What is left of a study; returns the exit code: 1 if something failed, 128 + n after a signal."""
+    """What is left of a study; returns the exit code: 1 if something failed, 128 + n after a signal.
+
+    `going_on`: where no labels are named, the runs are those that were asked for before.
+    """
     with RunFolder(folder.path).held():
-        return _run(folder, only, where, say, retry)
+        chosen = chosen_points(folder, only, going_on or retry)
+        if retry:
+            return _retry(folder, {point.name for point in chosen}, where, say)
+        return _run(folder, chosen, where, say)
 
 
-def _run(folder: StudyFolder, only: Mapping[str, Sequence[str]], where: Where, say: Say, retry: bool) -> int:
-    made, programs = prepare(folder, chosen_points(folder, only), where, say)
-    statuses = {program.id: folder.status(program) for program in programs}
+def _run(folder: StudyFolder, chosen: Sequence[Point], where: Where, say: Say) -> int:
+    folder.ask([point.name for point in chosen])
+    made, programs = prepare(folder, chosen, where, say)
     if made.programs:
         say(str(made))
-    failed = [program for program in programs if statuses[program.id] == "failed"]
-    skipped = {"finished", "running", "queued"} | (set() if retry else {"failed"})
-    if retry:
-        programs = failed
-        say(f"trying {len(failed)} programs again" if failed else "nothing has failed")
-    left = [program for program in programs if statuses[program.id] not in skipped]
-    done = sum(status == "finished" for status in statuses.values())
-    say(f"{done} programs are finished, {len(left)} are left; results in {folder.path}")
-    if failed and not retry:
-        say(f"{len(failed)} failed before; try them again with: homing study retry {folder.path}")
+    statuses = {program.id: folder.status(program) for program in programs}
+    over = ("finished", "failed", "running", "queued")
+    left = [program for program in programs if statuses[program.id] not in over]
+    count = list(statuses.values()).count
+    say(f"{count('finished')} programs are finished, {len(left)} are left; results in {folder.path}")
+    if count("failed"):
+        say(f"{count('failed')} failed before; try them again with: homing study retry {folder.path}")
     signum = _execute(folder, left, where, say) if left else 0
     return _ending(folder, programs, say, signum)
+
+
+def _retry(folder: StudyFolder, names: set[str], where: Where, say: Say) -> int:
+    failed = [program for program in folder.programs() if folder.status(program) == "failed"]
+    wanted = [program for program in failed if any(_base(name) in names for name in program.runs)]
+    say(f"trying {len(wanted)} programs again" if wanted else "nothing has failed")
+    signum = _execute(folder, wanted, where, say) if wanted else 0
+    return _ending(folder, wanted, say, signum)
 
 
 def _execute(folder: StudyFolder, left: Sequence[ProgramFolder], where: Where, say: Say) -> int:
@@ -238,7 +255,7 @@ def status(folder: StudyFolder) -> dict[str, Any]:
     return {
         "study": folder.study().name,
         "folder": str(folder.path),
-        "runs": len(points(folder.study(), folder.choice())),
+        "runs": len(folder.asked()),
         "runs_finished": len({_base(run.path.name) for run in runs if run.summary() is not None}),
         "counts": {name: statuses.count(name) for name in sorted(set(statuses))},
         "programs": [
