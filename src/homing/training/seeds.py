@@ -141,3 +141,8 @@ def evaluate_learners(env: Any, agent: Any, learner: Any, key: Key) -> Metrics:
         return evaluate(env, lambda obs, k_act: agent.act(learner, obs, k_act, explore=False), key)
 
     return jax.jit(over_seeds(one, (0, None)))(learner, key)
+
+
+def jitted(fn: Callable[..., Any], shared: int = 0, arguments: int = 1) -> Any:
+    """`fn` for all seeds, jitted; the last `shared` of its arguments are the same for all of them."""
+    return jax.jit(over_seeds(fn, (0,) * (arguments - shared) + (None,) * shared))

@@ -1,0 +1,66 @@
+"""What a traced program computes: its matrix products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+
+
+def product_flops(fn: Callable[..., Any], *args: Any) -> float:
+    """Floating-point operations of the matrix products in `fn(*args)`, 2·m·n·k each; nothing is computed.
+
+    Only products that a result depends on count. Loops count as often as they run where the trace says how
+    often, branches as their dearest one.
+    """
+    jaxpr = jax.make_jaxpr(fn)(*args).jaxpr
+    return _flops(jaxpr, [True] * len(jaxpr.outvars))
+
+
+def _flops(jaxpr: Any, wanted: Sequence[bool]) -> float:
+    """Of what the wanted outputs depend on: from the last equation to the first."""
+    live = {var for var, want in zip(jaxpr.outvars, wanted, strict=True) if want and not _is_literal(var)}
+    total = 0.0
+    for eqn in reversed(jaxpr.eqns):
+        used = [var in live for var in eqn.outvars]
+        if any(used):
+            total += _cost(eqn, used)
+            live |= {var for var in eqn.invars if not _is_literal(var)}
+    return total
+
+
+def _cost(eqn: Any, used: list[bool]) -> float:
+    name = eqn.primitive.name
+    if name == "dot_general":
+        return _product(eqn)
+    if name == "cond":
+        return max(_flops(branch.jaxpr, used) for branch in eqn.params["branches"])
+    if name == "scan":
+        carried = eqn.params["num_carry"]
+        return eqn.params["length"] * _flops(eqn.params["jaxpr"].jaxpr, [True] * carried + used[carried:])
+    total = 0.0
+    for inner in _inside(eqn.params):
+        alike = len(inner.outvars) == len(used) and name != "while"
+        total += _flops(inner, used if alike else [True] * len(inner.outvars))
+    return total
+
+
+def _is_literal(var: Any) -> bool:
+    return hasattr(var, "val")
+
+
+def _product(eqn: Any) -> float:
+    (contracted, _), _ = eqn.params["dimension_numbers"]
+    left = eqn.invars[0].aval.shape
+    return 2.0 * math.prod(eqn.outvars[0].aval.shape) * math.prod(left[axis] for axis in contracted)
+
+
+def _inside(params: dict[str, Any]) -> Iterator[Any]:
+    """The jaxprs that an equation calls; rules of differentiation are functions, and have been applied."""
+    for value in params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            inner = getattr(item, "jaxpr", item)
+            if hasattr(inner, "eqns"):
+                yield inner
