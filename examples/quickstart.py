@@ -31,6 +31,8 @@ def main() -> None:
     film_run(run.path, OUT / "reacher.gif", picture=OUT / "reacher.png", steps=300, width=320, height=240)
     print(f"\nA film of it is in {OUT / 'reacher.gif'}, reaching a goal in {OUT / 'reacher.png'},")
     print(f"its metrics in {run.path / 'metrics.jsonl'}. What to try next:")
+    print("  homing play reacher                  (click a goal: a trained agent goes there, right away)")
+    print(f"  homing play {run.path}          (the same with what was trained just now)")
     print(f"  homing report {run.path} --out {OUT / 'report.html'}")
     print(f"  homing eval {run.path} --episodes 1000")
     print("  homing train crl point_u_maze --preset quickstart --steps 1M --seeds 4")

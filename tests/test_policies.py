@@ -17,7 +17,15 @@ from homing.checkpoints import parameters, save_policy
 from homing.cli import main
 from homing.errors import ConfigError, HomingError
 from homing.nets import NetConfig
-from homing.policies import container, find_policies, library, read_policies, shipped_names, write_policies
+from homing.policies import (
+    container,
+    find_policies,
+    library,
+    read_policies,
+    shipped,
+    shipped_names,
+    write_policies,
+)
 from homing.policies.card import best_seed, markdown
 from homing.policies.store import EnvChoice, Policies, Spaces
 from homing.runs import RunFolder
@@ -284,3 +292,25 @@ def test_every_agent_has_files(name, tmp_path):
     np.testing.assert_array_equal(loaded(STATES, GOALS), direct(STATES, GOALS))
     np.testing.assert_array_equal(loaded.value(STATES, GOALS), direct.value(STATES, GOALS))
     assert loaded.seed == 5
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_shipped_policies_fit_their_environments_and_have_cards(name):
+    policy = homing.load(name)
+    env = policy.make_env()
+    action = policy(np.zeros(env.spec.state_dim), np.zeros(env.spec.goal_dim))
+    assert action.shape == (env.spec.action_dim,)
+    page = markdown(name, policy.card, 1)
+    for fact in ("environment steps", "trained on", "Measured by", f"`{policy.env}`"):
+        assert fact in page
+    assert shipped(name).stat().st_size < 8 * 2**20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", shipped_names())
+def test_shipped_policies_achieve_what_their_cards_say(name):
+    told = {row["seed"]: row["success_any"] for row in homing.load(name).card["scores"]}
+    with jax.debug_key_reuse(False):
+        rows = homing.evaluate(name, episodes=128, seed=7)["seeds"]
+    for row in rows:
+        assert row["success_any"] == pytest.approx(told[row["seed"]], abs=0.12)

@@ -181,7 +181,7 @@ class Page:
             for handle in getattr(self, "_scene", []):
                 handle.remove()
             built = shapes.build(scene, spec)
-            self.links, self.ground = built.links, built.ground
+            self.links, self.ground, self._lift = built.links, built.ground, built.line
             arm = render.is_arm(spec)
             self.height = float(render.goal_markers(spec, sim.goal)[0].pos[2]) if arm else self.ground
             self._goals = shapes.add_goals(scene, spec, sim.goal, GOAL_OPACITY)
@@ -216,7 +216,7 @@ class Page:
             self._path.visible = bool(self.path.value)
             if self.path.value and len(self.session.trail) > 1:
                 trail = np.asarray(self.session.trail)
-                points = np.column_stack([trail, np.full(len(trail), self.height + 0.01)])
+                points = np.column_stack([trail, np.full(len(trail), self.height + self._lift)])
                 self._path.points = np.stack([points[:-1], points[1:]], axis=1).astype(np.float32)
 
     def _draw_map(self) -> None:

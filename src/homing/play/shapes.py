@@ -10,8 +10,9 @@ import trimesh
 from matplotlib import colormaps
 
 from homing import render
+from homing.envs.arenas import Floor
 from homing.envs.scene import EnvSpec
-from homing.physics.drawing import Shape
+from homing.physics.drawing import Camera, Shape
 from homing.physics.drawing import shapes as model_shapes
 from homing.places import GoalSpace
 from homing.render import Film
@@ -156,20 +157,29 @@ def add_floor_image(scene: Any, spec: EnvSpec, height: float) -> Any:
 
 
 def heat(values: np.ndarray, space: GoalSpace, opacity: float) -> np.ndarray:
-    """Values [rows, columns] as a picture [rows, columns, 4], the largest y first; walls are clear."""
+    """Values [rows, columns] as a picture [rows, columns, 4], the smallest y first, as floor images lie.
+
+    Colours span what stands free; walls stand on the rest.
+    """
     free = ~space.in_wall(space.grid(max(values.shape)))
     low, high = values[free].min(), values[free].max()
     level = np.clip((values - low) / max(high - low, 1e-9), 0, 1)
     picture = (255 * colormaps["viridis"](level)).astype(np.uint8)
-    picture[..., 3] = np.where(free, 255 * opacity, 0)
-    return np.flipud(picture)
+    picture[..., 3] = round(255 * opacity)
+    return picture
+
+
+def _camera(spec: EnvSpec) -> Camera:
+    """As films have it; open ground is seen whole, for a person may put the goal anywhere."""
+    if isinstance(spec.arena, Floor) and not render.is_arm(spec):
+        return Camera((0.0, 0.0, 0.0), 2.0 * spec.arena.half, azimuth=90.0, elevation=-45.0)
+    goal, nothing = np.zeros((1, len(spec.task.goal))), np.zeros(1)
+    return render.camera_for(spec, Film(np.zeros((1, 1, 3)), np.zeros((1, 1, 4)), goal, nothing, nothing))
 
 
 def view(sim: Any, width: int, height: int) -> View:
-    """From where the whole arena, or robot and goal, fill the part of a window that is free of controls."""
-    spec, nothing = sim.env.scene.spec, np.zeros(1)
-    here = np.asarray(sim.moment.pos)[None]
-    seen = render.camera_for(spec, Film(here, np.zeros((1, 1, 4)), sim.goal[None], nothing, nothing))
+    """From where the arena fills the part of a window that is free of controls."""
+    seen = _camera(sim.env.scene.spec)
     turn, rise = np.radians(seen.azimuth), np.radians(seen.elevation)
     ahead = np.array([np.cos(rise) * np.cos(turn), np.cos(rise) * np.sin(turn), np.sin(rise)])
     right = np.array([np.sin(turn), -np.cos(turn), 0.0])

@@ -1,0 +1,92 @@
+"""Make the pictures of docs/see.md and the cards of docs/policies.md again, by the commands themselves."""
+
+import time
+from pathlib import Path
+
+from PIL import Image
+
+from homing.api import choose_device
+from homing.cli import main as homing
+from homing.policies import find_policies, shipped, shipped_names
+from homing.policies.card import markdown
+
+DOCS = Path(__file__).parent.parent / "docs"
+PICTURES = DOCS / "images" / "see"
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+HEAD = """# Shipped policies
+
+They come with the package: `homing play NAME`, `homing render NAME --out film.mp4`, `homing.load("NAME")`.
+`homing policies` lists them, and [See it](see.md) tells how to write files of your own. This page is made by
+`python tools/make_see.py` from the cards inside of the files.
+
+"""
+
+
+def pictures() -> None:
+    """Films' last steps, paths and maps of what is shipped."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    at = lambda name: str(PICTURES / f"{name}.png")
+    size = ("--width", "320", "--height", "240")
+    homing(
+        [
+            "render",
+            "reacher",
+            "--seed",
+            "all",
+            "--goal",
+            "0.1,0.1",
+            "--steps",
+            "60",
+            "--out",
+            at("film"),
+            *size,
+        ]
+    )
+    homing(["render", "point_u_maze", "--paths", "--episodes", "48", "--out", at("paths")])
+    homing(["render", "point_u_maze", "--map", "states", "--goal", "12,4", "--out", at("map")])
+    for picture in PICTURES.glob("*.png"):
+        shrink(picture)
+
+
+def shrink(path: Path) -> None:
+    Image.open(path).convert("RGB").convert("P", palette=Image.Palette.ADAPTIVE).save(path, optimize=True)
+
+
+def page() -> None:
+    """The page of `homing play`, as a browser draws it."""
+    from playwright.sync_api import sync_playwright
+
+    from homing.play.server import Player, free_port, running
+    from homing.play.session import Choice, Session
+
+    choose_device(cpu=True)
+    session = Session(Choice("point_u_maze"), shipped_names())
+    session.sim.aim((12.0, 6.0))
+    player = Player(session, free_port(None)[0], "point_u_maze · Homing")
+    player.page.map.value = True
+    with running(player), sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        shown = browser.new_page(viewport={"width": 1100, "height": 700})
+        shown.goto(player.address)
+        shown.wait_for_selector("text=distance", timeout=90_000)
+        shown.add_style_tag(content=".mantine-Notifications-root { display: none }")
+        time.sleep(12)  # the robot is on its way, and WebGL in software is slow
+        shown.screenshot(path=str(PICTURES / "play.png"))
+        browser.close()
+    shrink(PICTURES / "play.png")
+
+
+def cards() -> None:
+    """docs/policies.md"""
+    told = [markdown(n, find_policies(n).card, shipped(n).stat().st_size) for n in shipped_names()]
+    (DOCS / "policies.md").write_text(HEAD + "\n".join(told).rstrip() + "\n")
+
+
+if __name__ == "__main__":
+    pictures()
+    cards()
+    if CHROMIUM.exists():
+        page()
+    else:
+        print(f"no {CHROMIUM}: the picture of the page stays as it is")
