@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import resource
 import time
+from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
 import jax
 
-from homing import hardware
+from homing import bench_learner, bench_parts, hardware
 from homing.compilation import Compiled, process_seconds
 from homing.doctor import free_bytes
 from homing.schedule import Schedule
-from homing.settings import build, run_config
+from homing.settings import Parts, RunConfig, build, run_config
 from homing.training.seeds import programs, seed_keys
 
 
@@ -25,17 +27,21 @@ def bench(
     seconds: float = 20.0,
     physics: str | None = None,
     fresh: bool = True,
+    breakdown: bool = True,
+    net: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> dict[str, Any]:
     """Speed of one configuration, compilation and evaluation excluded.
 
     `fresh`: this is the first thing that the process computes, so its age at the first step means something.
-    `collect` and `update` share the time of an iteration: iterations of the prefill only collect.
+    `breakdown`: also measure the parts of an iteration, each compiled by itself.
+    `net` changes all networks of the agent, `changes` other settings.
     """
     begin = time.perf_counter()
     config = run_config(
         agent, env, preset_name=preset, seeds=tuple(range(seeds)), changes=changes, physics=physics
     )
+    config = dataclasses.replace(config, settings=bench_learner.with_nets(config.settings, net or {}))
     parts = build(config)
     if (free := free_bytes()) is not None:
         parts.plan.check_fits(free)
@@ -48,21 +54,32 @@ def bench(
         first_step["first_step_seconds"] = process_seconds()
     times = _times(clock, parts.plan, seconds)
     evaluation = _evaluation(compiled, clock)
+    memory = _memory(parts.plan)  # before the parts, which a run does not need
     return {
         "env": parts.env.spec.id,
         "physics": parts.env.spec.physics,
         "agent": agent,
         "preset": preset,
         **changes,
+        "net_dtype": bench_learner.net_dtype(config.settings),
         "seeds": seeds,
         **_speeds(parts.plan, times),
         "seconds_per_evaluation": evaluation,
         "evaluation_share": _evaluation_share(parts.plan, times, evaluation),
         "compile_seconds": {name: compiled.wait(name) for name in ("init", "epoch", "evaluate")},
         **first_step,
-        **_memory(parts.plan),
+        **memory,
+        **(_parts(config, parts, clock.train, times, seconds) if breakdown else {}),
         **hardware.describe(),
     }
+
+
+def _parts(
+    config: RunConfig, parts: Parts, train: Any, times: dict[str, Any], seconds: float
+) -> dict[str, Any]:
+    found = bench_parts.measure(config, parts, train, times["next"], seconds)
+    shares = bench_parts.breakdown(found["seconds"], times["iteration"], times["collect"])
+    return shares | {"learner": found["learner"]}
 
 
 class _Clock:
@@ -81,14 +98,20 @@ class _Clock:
 def _times(clock: _Clock, plan: Schedule, seconds: float) -> dict[str, Any]:
     """Seconds of an iteration in the prefill and after it, in several rounds of which the median counts."""
     prefill = plan.prefill_iterations
-    collect = clock.run(1, prefill) / (prefill - 1) if prefill > 1 else None
+    collect = clock.run(0, prefill) / prefill if prefill else None
     each = clock.run(prefill, prefill + 1)
     rounds, start = [], prefill + 1
     count = max(1, round(seconds / 5 / max(each, 1e-6)))
     for _ in range(5):
         rounds.append(clock.run(start, start + count) / count)
         start += count
-    return {"collect": collect, "iteration": median(rounds), "rounds": rounds, "measured": 5 * count}
+    return {
+        "collect": collect,
+        "iteration": median(rounds),
+        "rounds": rounds,
+        "measured": 5 * count,
+        "next": start,
+    }
 
 
 def _speeds(plan: Schedule, times: dict[str, Any]) -> dict[str, Any]:
@@ -143,7 +166,9 @@ def line(row: dict[str, Any]) -> str:
         f"compiled in {compile_seconds:.1f} s, first step after {first:.1f} s",
         f"memory {row['peak_bytes'] / 2**30:.2f} GiB ({row['planned_bytes'] / 2**30:.2f} planned)",
     ]
-    if "collect_seconds" in row:
+    if "breakdown_shares" in row:
+        parts[1:1] = bench_parts.table(row)
+    elif "collect_seconds" in row:
         share = row["collect_seconds"] / row["seconds_per_iteration"]
         parts.insert(1, f"collecting {share:.0%}, learning {1 - share:.0%}")
     return "\n    ".join(parts)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -14,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from homing import cli_policies, cli_report, cli_see, cli_train
+from homing.cli_bench import bench_app
 from homing.errors import ConfigError, HomingError
 from homing.version import __version__
 
 app = tyro.extras.SubcommandApp()
-bench_app = tyro.extras.SubcommandApp()
 
 Env = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
 Options = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE", help_behavior_hint="")]
@@ -67,55 +66,6 @@ def envs(json_: Annotated[bool, tyro.conf.arg(name="json")] = False) -> None:
         early = "yes" if i.ends_early else ""
         table.add_row(i.id, i.body, i.task, i.arena, i.physics, f"{i.dt:g}", *map(str, sizes), early)
     _console(wide=True).print(table)
-
-
-@bench_app.command(name="physics")
-def bench_physics(
-    env: tuple[str, ...] = ("ant",),
-    num_envs: tuple[int, ...] = (1024,),
-    steps: int = 256,
-    repeats: int = 5,
-    physics: str | None = None,
-    json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
-    out: Path | None = None,
-) -> None:
-    """Measure environment steps per second, with auto-reset, under random actions.
-
-    Args:
-        env: ids of environments, or `all`
-        num_envs: batch sizes to measure each at
-        steps: environment steps in one timed run
-        repeats: timed runs, of which the median counts
-        physics: another pipeline than the environments' own
-        json_: print JSON instead of a table
-        out: also write the JSON to this file
-    """
-    from homing import bench
-    from homing.envs import env_ids
-    from homing.envs.registry import resolve
-    from homing.runs import write_json
-
-    ids = env_ids() if env == ("all",) else tuple(resolve(id) for id in env)
-    rows = []
-    for id in ids:
-        for n in num_envs:
-            rows.append(bench.bench_physics(id, n, steps, repeats, physics))
-            if not json_:
-                _print_physics(rows[-1])
-            if out is not None:
-                out.parent.mkdir(parents=True, exist_ok=True)
-                write_json(out, rows)
-    if json_:
-        print(json.dumps(rows, indent=1))
-
-
-def _print_physics(row: dict) -> None:
-    print(
-        f"{row['env']:24s} {row['num_envs']:6d} envs  {row['steps_per_second']:12,.0f} steps/s  "
-        f"{row['milliseconds_per_step']:8.3f} ms a step  auto-reset {row['reset_share']:6.1%}  "
-        f"compiled in {row['compile_seconds']:5.1f} s  {row['bytes_per_env']:7.0f} B/env",
-        flush=True,
-    )
 
 
 @app.command(name="doctor")
@@ -169,7 +119,7 @@ def main(argv: list[str] | None = None) -> None:
 
 @app.command(name="bench")
 def _bench() -> None:
-    """Measure speed on this machine: `homing bench physics` and `homing bench train`."""
+    """Measure speed on this machine: `homing bench train`, `learner`, `physics`, `scaling`."""
 
 
 @app.command(name="study")
@@ -190,7 +140,6 @@ app.command(name="render")(cli_see.render)
 app.command(name="play")(cli_see.play)
 app.command(name="export")(cli_policies.export)
 app.command(name="policies")(cli_policies.policies)
-bench_app.command(name="train")(cli_train.bench_train)
 
 
 if __name__ == "__main__":

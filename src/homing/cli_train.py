@@ -1,4 +1,4 @@
-"""Commands that train, go on with and evaluate: `train`, `resume`, `eval`, `bench train`."""
+"""Commands that train, go on with and evaluate: `train`, `resume`, `eval`."""
 
 from __future__ import annotations
 
@@ -248,52 +248,6 @@ def evaluate(
         print(json.dumps(told, indent=1))
         return
     _print_summary(f"{told['env']}, {told['episodes']} episodes of each seed", told["summary"])
-
-
-def bench_train(
-    env: tuple[str, ...] = ("ant",),
-    seeds: tuple[int, ...] = (1, 10),
-    agent: str = "crl",
-    preset: str = "paper",
-    her: Flag = False,
-    seconds: float = 20.0,
-    physics: str | None = None,
-    cpu: Flag = False,
-    json_: Json = False,
-    out: Path | None = None,
-) -> None:
-    """Measure training: steps and updates per second, evaluation, compilation, memory.
-
-    Args:
-        env: ids of environments
-        seeds: numbers of seeds to measure each with
-        agent: what learns: crl, sac, td3 or ppo
-        preset: settings
-        her: with hindsight goals (sac, td3)
-        seconds: to measure each, after compiling
-        physics: another pipeline than the environments' own
-        cpu: compute on the CPU, even if there is a GPU
-        json_: print JSON instead of lines
-        out: also write the JSON to this file
-    """
-    from homing import api, bench_train
-    from homing.runs import write_json
-
-    changes = {"her": True} if her else {}
-    api.choose_device(cpu)
-    rows: list[dict[str, Any]] = []
-    for id in env:
-        for count in seeds:
-            rows.append(
-                bench_train.bench(id, count, agent, preset, seconds, physics, fresh=not rows, **changes)
-            )
-            if not json_:
-                print(bench_train.line(rows[-1]), flush=True)
-            if out is not None:
-                out.parent.mkdir(parents=True, exist_ok=True)
-                write_json(out, rows)
-    if json_:
-        print(json.dumps(rows, indent=1))
 
 
 @contextlib.contextmanager

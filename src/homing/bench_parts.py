@@ -1,0 +1,141 @@
+"""Where the time of an iteration goes: its parts compiled by themselves, on the run's shapes and data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from homing import bench_learner, replay
+from homing.bench_learner import Case
+from homing.ceilings import timed
+from homing.config_onpolicy import OnPolicyPlan
+from homing.settings import Parts, RunConfig
+from homing.training.loop import TrainState
+from homing.training.offpolicy import updates_before
+from homing.training.seeds import jitted
+from homing.types import Array, Key
+
+ORDER = ("collect", "sample", "update", "metrics")
+
+
+def measure(
+    config: RunConfig, parts: Parts, train: TrainState, collected: int, seconds: float
+) -> dict[str, Any]:
+    """Seconds that the parts of one iteration take, and what its updates cost.
+
+    sample:  indices, goals in hindsight and rows of all batches, and the updates' random numbers
+    update:  gradient steps on batches that are ready
+    metrics: what is measured of a learner, once in an iteration
+    `collected` iterations were made before. An on-policy agent has updates only.
+    """
+    case = Case(config, parts.agent, parts.plan, parts.env.spec, bench_learner.net_dtype(config.settings))
+    told: dict[str, float] = {}
+    if isinstance(parts.plan, OnPolicyPlan):
+        given = jitted(lambda key: bench_learner.prepared(case, key))(train.key)
+    else:
+        count = jnp.int32(collected)
+        sampling = jitted(_sampling(parts.loop), shared=2, arguments=4)
+        sampling = sampling.lower(train.ring, train.key, count, count).compile()
+        sample, _ = timed(lambda n: sampling(train.ring, train.key, count, jnp.int32(n)), seconds / 3)
+        told["sample"] = sample * _rounds(case)
+        told["metrics"] = _metrics_seconds(parts.loop, train, count, seconds / 3)
+        given = jitted(_prepared(parts.loop), shared=1, arguments=3)(train.ring, train.key, count)
+    program = bench_learner.rounds_of_updates(case).lower(train.learner, given, jnp.int32(1)).compile()
+    learner = bench_learner.measured(case, program, train.learner, given, seconds / 3)
+    told["update"] = 1e-6 * learner["microseconds_per_update"] * float(parts.plan.updates_ratio)
+    return {"seconds": told, "learner": {"net_dtype": case.net_dtype, **learner}}
+
+
+def _rounds(case: Case) -> float:
+    """Chunks of updates in an iteration, on average."""
+    return float(case.plan.updates_ratio) / case.updates
+
+
+def _chunk(loop: Any, ring: Any, key: Key, collected: Array, first: Array) -> tuple[Any, Any]:
+    """Batches and draws of one chunk, as training prepares them."""
+    line = replay.timeline(ring, collected)
+    batches, drawn, _ = loop._prepare(ring, line, key, first, jnp.int32(0), loop.plan.chunk_updates)
+    return batches, drawn
+
+
+def _prepared(loop: Any) -> Any:
+    return lambda ring, key, collected: _chunk(loop, ring, key, collected, jnp.int32(0))
+
+
+def _sampling(loop: Any) -> Any:
+    """(ring, key, collected, chunks) -> the last of that many chunks, one after the other."""
+
+    def run(ring: Any, key: Key, collected: Array, chunks: Array) -> Any:
+        size = loop.plan.chunk_updates
+
+        def body(i: Array, _: Any) -> Any:
+            return jax.tree.map(_plain, _chunk(loop, ring, key, collected, i * size))
+
+        shapes = jax.eval_shape(lambda: body(jnp.int32(0), ()))
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        return lax.fori_loop(0, chunks, body, nothing)
+
+    return run
+
+
+def _plain(x: Array) -> Array:
+    """Keys as numbers: there is no key that stands for nothing."""
+    return jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+
+
+def _metrics_seconds(loop: Any, train: TrainState, collected: Array, seconds: float) -> float:
+    """Of measuring a learner as every iteration does, in the prefill too."""
+
+    def run(ring: Any, learner: Any, key: Key, collected: Array, count: Array) -> Any:
+        state = TrainState(env=(), ring=ring, learner=learner, key=key)  # type: ignore[arg-type]
+        updates = updates_before(loop.plan, collected)
+
+        def body(i: Array, sums: Any) -> Any:
+            line = replay.timeline(ring, collected)
+            found = loop.measure(state, line, updates, jax.random.fold_in(key, i))
+            return jax.tree.map(jnp.add, sums, found)
+
+        shapes = jax.eval_shape(lambda: loop.measure(state, replay.timeline(ring, collected), updates, key))
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        return lax.fori_loop(0, count, body, nothing)
+
+    given = (train.ring, train.learner, train.key)
+    program = jitted(run, shared=2, arguments=5).lower(*given, collected, jnp.int32(1)).compile()
+    return timed(lambda count: program(*given, collected, jnp.int32(count)), seconds)[0]
+
+
+def breakdown(found: dict[str, float], iteration: float, prefill: float | None) -> dict[str, Any]:
+    """Seconds of each part of an iteration and its share.
+
+    `prefill`: seconds of an iteration that only collects and measures; without one, `collect` is what the
+    other parts leave, and `collect_by` says so. `other` is the rest: what the whole takes beyond its parts
+    (negative where they overlap).
+    """
+    parts = dict(found)
+    if prefill is not None:
+        parts["collect"] = max(prefill - parts.get("metrics", 0.0), 0.0)
+    else:
+        parts["collect"] = max(iteration - sum(found.values()), 0.0)
+    told = {name: parts[name] for name in ORDER if name in parts}
+    told["other"] = iteration - sum(told.values())
+    return {
+        "breakdown_seconds": told,
+        "breakdown_shares": {name: value / iteration for name, value in told.items()},
+        "collect_by": "what is left" if prefill is None else "iterations of the prefill, less metrics",
+    }
+
+
+def table(row: dict[str, Any]) -> list[str]:
+    """The parts of an iteration, one a line, and what its updates reach."""
+    lines = [f"an iteration takes {row['seconds_per_iteration']:.4g} s:"]
+    for name, seconds in row["breakdown_seconds"].items():
+        lines.append(f"  {name:9s}{1e3 * seconds:12.3f} ms {row['breakdown_shares'][name]:7.1%}")
+    learner = row["learner"]
+    lines.append(
+        f"an update of all seeds: {learner['microseconds_per_update']:,.1f} µs, "
+        f"{learner['launches_per_update']:.0f} launches"
+    )
+    return [*lines, f"updates reach {bench_learner.against_ceilings(learner)}"]

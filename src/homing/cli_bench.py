@@ -1,0 +1,214 @@
+"""Commands that measure: `homing bench physics`, `train`, `learner` and `scaling`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from homing.errors import ConfigError
+
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+Json = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="json")]
+Dtype = Literal["float32", "bfloat16"]
+bench_app = tyro.extras.SubcommandApp()
+
+
+class _Rows:
+    """Results as they come: to the terminal, or at the end as JSON; after each one the whole file again."""
+
+    def __init__(self, as_json: bool, out: Path | None):
+        self.as_json, self.out, self.rows = as_json, out, []
+        if out is not None and out.is_dir():
+            raise ConfigError(f"--out {out} is a folder; name a file in it")
+
+    def add(self, row: dict[str, Any], text: str) -> None:
+        from homing.runs import write_json
+
+        self.rows.append(row)
+        if not self.as_json:
+            print(text, flush=True)
+        if self.out is not None:
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            write_json(self.out, self.rows)
+
+    def end(self) -> None:
+        if self.as_json:
+            print(json.dumps(self.rows, indent=1))
+
+
+def _say(text: str) -> None:
+    """What is no result: kept apart from JSON."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _changes(**settings: Any) -> dict[str, Any]:
+    """Those that were given."""
+    return {name: value for name, value in settings.items() if value is not None and value is not False}
+
+
+def _net(dtype: str | None) -> dict[str, Any]:
+    return {} if dtype is None else {"dtype": dtype}
+
+
+def _check_seconds(seconds: float) -> None:
+    if not seconds > 0:
+        raise ConfigError(f"seconds is {seconds:g}; it must be more than 0")
+
+
+@bench_app.command(name="physics")
+def physics(
+    env: tuple[str, ...] = ("ant",),
+    num_envs: tuple[int, ...] = (1024,),
+    steps: int = 256,
+    repeats: int = 5,
+    physics: str | None = None,
+    json_: Json = False,
+    out: Path | None = None,
+) -> None:
+    """Measure environment steps per second, with auto-reset, under random actions.
+
+    Where several are measured, one that fails is named, and the others go on; the command then ends with 1.
+
+    Args:
+        env: ids of environments, or `all`
+        num_envs: batch sizes to measure each at
+        steps: environment steps in one timed run
+        repeats: timed runs, of which the median counts
+        physics: another pipeline than the environments' own
+        json_: print JSON instead of a table
+        out: also write the JSON to this file
+    """
+    from homing import bench
+    from homing.envs import env_ids
+    from homing.envs.base import check_size
+    from homing.envs.registry import resolve
+
+    ids = env_ids() if env == ("all",) else tuple(resolve(id) for id in env)
+    for name, counts in (("num_envs", num_envs), ("steps", (steps,)), ("repeats", (repeats,))):
+        for count in counts:
+            check_size(name, count)
+    told, failed = _Rows(json_, out), []
+    cases = [(id, count) for id in ids for count in num_envs]
+    for id, count in cases:
+        try:
+            row = bench.bench_physics(id, count, steps, repeats, physics)
+        except Exception as error:
+            if len(cases) == 1:
+                raise
+            why = (str(error).strip() or type(error).__name__).splitlines()[0]
+            failed.append(id)
+            _say(f"homing: {id} with {count} environments failed: {why}")
+            told.add({"env": id, "num_envs": count, "failed": why}, f"{id:24s} {count:6d} envs  failed")
+        else:
+            told.add(row, _physics_line(row))
+    told.end()
+    if failed:
+        _say(f"homing: {len(failed)} of {len(cases)} failed: {', '.join(dict.fromkeys(failed))}")
+        raise SystemExit(1)
+
+
+def _physics_line(row: dict[str, Any]) -> str:
+    return (
+        f"{row['env']:24s} {row['num_envs']:6d} envs  {row['steps_per_second']:12,.0f} steps/s  "
+        f"{row['milliseconds_per_step']:8.3f} ms a step  auto-reset {row['reset_share']:6.1%}  "
+        f"compiled in {row['compile_seconds']:5.1f} s  {row['bytes_per_env']:7.0f} B/env"
+    )
+
+
+@bench_app.command(name="train")
+def train(
+    env: tuple[str, ...] = ("ant",),
+    seeds: tuple[int, ...] = (1, 10),
+    agent: str = "crl",
+    preset: str = "paper",
+    her: Flag = False,
+    num_envs: int | None = None,
+    batch_size: int | None = None,
+    net_dtype: Dtype | None = None,
+    seconds: float = 20.0,
+    physics: str | None = None,
+    breakdown: bool = True,
+    cpu: Flag = False,
+    json_: Json = False,
+    out: Path | None = None,
+) -> None:
+    """Measure training: steps and updates per second, where the time goes, evaluation, compilation, memory.
+
+    Args:
+        env: ids of environments
+        seeds: numbers of seeds to measure each with
+        agent: what learns: crl, sac, td3 or ppo
+        preset: settings
+        her: with hindsight goals (sac, td3)
+        num_envs: environments of each seed, instead of the preset's
+        batch_size: rows of an update, instead of the preset's
+        net_dtype: arithmetic of the networks, instead of the preset's
+        seconds: to measure each, after compiling; as long again for the breakdown
+        physics: another pipeline than the environments' own
+        breakdown: divide an iteration into its parts, each compiled by itself
+        cpu: compute on the CPU, even if there is a GPU
+        json_: print JSON instead of lines
+        out: also write the JSON to this file
+    """
+    from homing import api, bench_train
+
+    _check_seconds(seconds)
+    changes = _changes(her=her, num_envs=num_envs, batch_size=batch_size)
+    told = _Rows(json_, out)
+    api.choose_device(cpu)
+    for id in env:
+        for count in seeds:
+            row = bench_train.bench(
+                id, count, agent, preset, seconds, physics,
+                fresh=not told.rows, breakdown=breakdown, net=_net(net_dtype), **changes,
+            )  # fmt: skip
+            told.add(row, bench_train.line(row))
+    told.end()
+
+
+@bench_app.command(name="learner")
+def learner(
+    env: tuple[str, ...] = ("ant",),
+    seeds: tuple[int, ...] = (1, 10, 32),
+    agent: str = "crl",
+    preset: str = "paper",
+    batch_size: int | None = None,
+    net_dtype: Dtype | None = None,
+    seconds: float = 5.0,
+    cpu: Flag = False,
+    json_: Json = False,
+    out: Path | None = None,
+) -> None:
+    """Measure an agent's updates alone, on random batches: no physics is compiled.
+
+    Args:
+        env: environments whose sizes of states, goals and actions the networks have
+        seeds: numbers of seeds to measure each with
+        agent: what learns: crl, sac, td3 or ppo
+        preset: settings
+        batch_size: rows of an update, instead of the preset's
+        net_dtype: arithmetic of the networks, instead of the preset's
+        seconds: to measure each, after compiling
+        cpu: compute on the CPU, even if there is a GPU
+        json_: print JSON instead of lines
+        out: also write the JSON to this file
+    """
+    from homing import api, bench_learner
+
+    _check_seconds(seconds)
+    told = _Rows(json_, out)
+    api.choose_device(cpu)
+    changes = _changes(batch_size=batch_size)
+    cases = [
+        bench_learner.make_case(id, count, agent, preset, _net(net_dtype), **changes)
+        for id in env
+        for count in seeds
+    ]
+    for case in cases:
+        row = bench_learner.bench(case, seconds)
+        told.add(row, bench_learner.line(row))
+    told.end()
