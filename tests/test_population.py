@@ -1,6 +1,8 @@
 """Populations: runs that differ in values only, in one program, each as if it were alone."""
 
 import dataclasses
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -71,6 +73,7 @@ def test_which_runs_can_share_a_program():
     assert shape_of(other) != shape_of(one)
 
 
+@pytest.mark.slow
 def test_each_member_of_a_population_learns_as_it_does_alone(tmp_path, together):
     config = configs()[1]
     outcome = runner.start(config, tmp_path / "alone", Watch())
@@ -82,6 +85,7 @@ def test_each_member_of_a_population_learns_as_it_does_alone(tmp_path, together)
             np.testing.assert_allclose(a[name], b[name], rtol=2e-3, atol=2e-4, err_msg=name)
 
 
+@pytest.mark.slow
 def test_members_with_the_same_seed_and_other_values_differ(together):
     first, second = (RunFolder(together / f"run{i}").rows()[-1] for i in (0, 1))
     assert first["seed"] == second["seed"] == 4
@@ -91,10 +95,8 @@ def test_members_with_the_same_seed_and_other_values_differ(together):
     assert RunFolder(together / "run1").summary()["status"] == "finished"
 
 
+@pytest.mark.slow
 def test_a_population_that_was_stopped_goes_on_as_if_it_had_not(tmp_path, together):
-    import os
-    import signal
-
     sent = []
 
     def stop(iteration):

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ from study_helpers import TESTS, TEXT, probe_worker
 
 from homing.envs.registry import resolve
 from homing.errors import ConfigError, HomingError
+from homing.progress import Lines
 from homing.runs import RunFolder
 from homing.studies import planner, points, pool, report, running, spec, table
 from homing.studies.folder import StudyFolder
 from homing.studies.points import Choice
+from homing.training import runner
 
 pytestmark = pytest.mark.usefixtures("probe_envs")
 
@@ -153,18 +156,29 @@ def test_runs_that_differ_in_values_share_a_program_as_far_as_memory_goes():
 # Running: one study, in this process, whose second program cannot learn.
 
 
+def breaking(train):
+    """Training that breaks, in a way that no one foresaw, for the dot energy."""
+
+    def start_or_resume(runs, home, show, go_on):
+        if home.name.startswith("dot"):
+            raise RuntimeError("the sky has fallen")
+        return train(runs, home, show, go_on)
+
+    return start_or_resume
+
+
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
-    """Finished l2, failed dot: every seed diverges by a learning rate of 1e30."""
+    """Finished l2, failed dot."""
     home = tmp_path_factory.mktemp("study")
-    text = TEXT + '[[where]]\nwhen = { energy = "dot" }\nactor_lr = 1e30\n'
-    (home / "tiny.toml").write_text(text)
+    (home / "tiny.toml").write_text(TEXT)
     with pytest.MonkeyPatch.context() as patch:
         from probes import walk
 
         from homing import settings
 
         patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+        patch.setattr(runner, "start_or_resume", breaking(runner.start_or_resume))
         patch.setattr(settings, "resolve", lambda id: id)
         patch.setattr(settings, "make", lambda id, num_envs=1, **_: walk(num_envs))
         folder = running.opened(str(home / "tiny.toml"), Choice(), home / "out")
@@ -180,12 +194,13 @@ def test_a_failed_program_is_told_and_does_not_stop_the_others(ran):
     assert told["counts"] == {"failed": 1, "finished": 1}
     assert (told["runs"], told["runs_finished"]) == (4, 2)
     (failed,) = [program for program in told["programs"] if program["status"] == "failed"]
-    assert "every seed has diverged" in failed["error"]
+    assert failed["error"].endswith("RuntimeError: the sky has fallen")
     assert any("homing study retry" in line for line in said)
 
 
-def test_a_finished_run_is_never_repeated_and_a_failed_one_only_when_asked(ran):
+def test_a_finished_run_is_never_repeated_and_a_failed_one_only_when_asked(ran, monkeypatch):
     folder, _, _ = ran
+    monkeypatch.setattr(runner, "start_or_resume", breaking(runner.start_or_resume))
     done = [run.path / "metrics.jsonl" for run in folder.runs() if run.path.name.startswith("l2")]
     before = [path.stat().st_mtime_ns for path in done]
     said = []
@@ -198,6 +213,19 @@ def test_a_finished_run_is_never_repeated_and_a_failed_one_only_when_asked(ran):
     assert "nothing has failed" in said
     assert running.run(folder, {}, HERE, said.append, retry=True) == 1
     assert attempts() == [2, 1]  # dot, l2
+
+
+def test_a_run_of_a_population_learns_as_it_does_alone(ran, tmp_path):
+    folder, _, _ = ran
+    run = folder.run("l2-critic_lr_0.003")
+    runner.start(run.config(), tmp_path / "alone", Lines(quiet=True))
+    alone = RunFolder(tmp_path / "alone").rows()
+    for ours, theirs in zip(run.rows(), alone, strict=True):
+        assert ours.keys() == theirs.keys()
+        for name in (name for name in ours if not name.startswith(("time/", "speed/"))):
+            np.testing.assert_allclose(ours[name], theirs[name], rtol=2e-3, atol=2e-4, err_msg=name)
+    other = folder.run("l2-critic_lr_0.001").rows()
+    assert other[-1]["train/critic_loss"] != pytest.approx(alone[-2]["train/critic_loss"], rel=1e-3)
 
 
 def test_the_table_has_a_row_for_each_run_seed_and_evaluation(ran):
@@ -272,6 +300,7 @@ def test_the_time_of_the_next_study_is_known_from_this_one(ran, monkeypatch):
 
 def test_a_folder_with_another_study_is_left_alone(ran, file):
     folder, _, _ = ran
+    Path(file).write_text(TEXT.replace('"dot"', '"l1"'))
     with pytest.raises(ConfigError, match="holds another study"):
         running.opened(file, Choice(), folder.path)
     with pytest.raises(ConfigError, match="another scale"):
@@ -374,6 +403,6 @@ def test_the_command_line_lists_and_tells(ran, capsys):
     cli.main(["study", "list", "--json"])
     assert {study["name"] for study in json.loads(capsys.readouterr().out)} == set(spec.shipped())
     cli.main(["study", "status", str(ran[0].path)])
-    assert "every seed has diverged" in capsys.readouterr().out
+    assert "the sky has fallen" in capsys.readouterr().out
     cli.main(["study", "report", str(ran[0].path), "--json"])
     assert json.loads(capsys.readouterr().out)[0]["seeds"] == 2
