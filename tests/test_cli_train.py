@@ -129,6 +129,10 @@ def test_train_resume_and_eval_in_a_row(capsys, tmp_path):
     told = json.loads(out)
     assert [row["seed"] for row in told["seeds"]] == [5, 6]
     assert told["episodes"] == 4
+    code, out, _ = command(capsys, "eval", run, "--episodes", "4", "--explore", "--json")
+    noisy = json.loads(out)
+    assert (noisy["explore"], told["explore"]) == (True, False)
+    assert noisy["seeds"] != told["seeds"]
     code, out, _ = command(capsys, "eval", run)
     assert "8 episodes" in out
     code, _, err = command(capsys, "train", "crl", "walk", *preset, *SMALL, "--out", run)

@@ -228,6 +228,7 @@ def evaluate(
     episodes: int | None = None,
     which: Which = "last",
     seed: int = 0,
+    explore: bool = False,
 ) -> dict[str, Any]:
     """How well policies reach goals: `seeds` has a row for each, `summary` IQM and 95 % interval.
 
@@ -235,8 +236,9 @@ def evaluate(
     env:      another environment than they were evaluated in, with states and goals of the same size
     episodes: of each seed, all at once
     seed:     of starts and goals
+    explore:  act as in training, with its noise, instead of taking the action thought best
     """
     from homing.policies import find_policies
     from homing.policies.export import evaluated
 
-    return evaluated(find_policies(run, which), env, episodes, seed) | {"which": which}
+    return evaluated(find_policies(run, which), env, episodes, seed, explore) | {"which": which}

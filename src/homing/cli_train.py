@@ -224,6 +224,7 @@ def evaluate(
     episodes: int | None = None,
     which: Literal["last", "best"] = "last",
     seed: int = 0,
+    explore: Flag = False,
     cpu: Flag = False,
     json_: Json = False,
 ) -> None:
@@ -235,6 +236,7 @@ def evaluate(
         episodes: of each seed; as many as in the run's evaluations if not given
         which: the last policies or the best
         seed: of starts and goals
+        explore: act as in training, with its noise, instead of taking the action thought best
         cpu: compute on the CPU, even if there is a GPU
         json_: print JSON, with every seed, instead of a table
     """
@@ -243,7 +245,7 @@ def evaluate(
 
     locate(run)
     api.choose_device(cpu)
-    told = api.evaluate(run, env=env, episodes=episodes, which=which, seed=seed)
+    told = api.evaluate(run, env=env, episodes=episodes, which=which, seed=seed, explore=explore)
     if json_:
         print(json.dumps(told, indent=1))
         return

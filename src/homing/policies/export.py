@@ -67,14 +67,17 @@ def chosen_seeds(policies: Policies, seed: int | str) -> tuple[tuple[int, ...], 
     return (one,), "as asked for"
 
 
-def evaluated(policies: Policies, env: str | None, episodes: int | None, seed: int) -> dict[str, Any]:
+def evaluated(
+    policies: Policies, env: str | None, episodes: int | None, seed: int, explore: bool = False
+) -> dict[str, Any]:
     """What `homing.evaluate` returns."""
     choice = policies.choice
     id = env or choice.eval_env or choice.env
     made = choice.make(choice.eval_envs if episodes is None else episodes, id)
     check_alike(policies, made)
     learner = policies.learner
-    metrics = jax.device_get(evaluate_learners(made, policies.agent, learner, jax.random.key(seed)))
+    key = jax.random.key(seed)
+    metrics = jax.device_get(evaluate_learners(made, policies.agent, learner, key, explore))
     finite = _finite(learner)
     rows = [
         {"seed": s} | ({name: float(v[i]) for name, v in sorted(metrics.items())} if finite[i] else {})
@@ -85,6 +88,7 @@ def evaluated(policies: Policies, env: str | None, episodes: int | None, seed: i
         "env": id,
         "episodes": made.num_envs,
         "iteration": policies.iteration,
+        "explore": explore,
         "diverged": [s for s, ok in zip(policies.seeds, finite, strict=True) if not ok],
         "seeds": rows,
         "summary": aggregate({name: v[finite] for name, v in metrics.items()}),

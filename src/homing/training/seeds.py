@@ -134,11 +134,11 @@ def _shardings(init: Callable[..., Any], values: Any, placement: Placement | Non
     ]
 
 
-def evaluate_learners(env: Any, agent: Any, learner: Any, key: Key) -> Metrics:
-    """Greedy policies of many seeds [S, ...] on the same fresh starts and goals; metrics [S]."""
+def evaluate_learners(env: Any, agent: Any, learner: Any, key: Key, explore: bool = False) -> Metrics:
+    """Policies of many seeds [S, ...] on the same fresh starts and goals; metrics [S]."""
 
     def one(learner: Any, key: Key) -> Metrics:
-        return evaluate(env, lambda obs, k_act: agent.act(learner, obs, k_act, explore=False), key)
+        return evaluate(env, lambda obs, k_act: agent.act(learner, obs, k_act, explore=explore), key)
 
     return jax.jit(over_seeds(one, (0, None)))(learner, key)
 
