@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -76,8 +77,6 @@ def _where(
     cluster: tuple[str, ...],
     wait: bool = True,
 ) -> Any:
-    import os
-
     from homing.cli import parse_options
     from homing.studies.running import Where
 
@@ -132,16 +131,7 @@ def plan(
     made = planner.plan(chosen, machine, population)
     if measure:
         measuring.measure(made, slots[0] if slots else {}, _say if not json_ else lambda _: None)
-    print(json.dumps(made.told(), indent=1) if json_ else f"{_programs(made)}\n{made}")
-
-
-def _programs(made: Any) -> str:
-    lines = []
-    for program in made.programs:
-        together = f", {len(program.points)} runs that differ in {', '.join(program.values)}"
-        what = together if len(program.points) > 1 else ""
-        lines.append(f"{program.id}: {program.seeds} seeds{what}")
-    return "\n".join(lines)
+    print(json.dumps(made.told(), indent=1) if json_ else f"{made.lines()}\n{made}")
 
 
 def _say(text: str) -> None:

@@ -132,10 +132,10 @@ class StudyFolder:
         return _read(run.path / LABELS)
 
     def add_run(self, point: Point) -> None:
-        """A folder for a run that has none; one with other settings is an error."""
+        """A folder for a run that has not begun; one that has, with other settings, is an error."""
         run = self.run(point.name)
-        if (run.path / "config.json").exists():
-            if to_json(run.config()) != json.loads(json.dumps(to_json(point.config))):
+        if run.sessions():
+            if _read(run.path / "config.json") != json.loads(json.dumps(to_json(point.config))):
                 raise HomingError(
                     f"{run.path} was made with other settings; remove it or choose another --out"
                 )

@@ -142,6 +142,14 @@ class StudyPlan:
             ],
         }
 
+    def lines(self) -> str:
+        """Each program and what of it differs inside."""
+        told = []
+        for program in self.programs:
+            together = f", {len(program.points)} runs that differ in {', '.join(program.values)}"
+            told.append(f"{program.id}: {program.seeds} seeds{together if len(program.points) > 1 else ''}")
+        return "\n".join(told)
+
     def __str__(self) -> str:
         told = self.told()
         free = "" if told["free_bytes"] is None else f" of {human_bytes(told['free_bytes'])}"
