@@ -27,7 +27,7 @@ ALLOWED = {
     "agents": BASE | {"nets", "objectives"},
     "places": BASE | {"envs"},
     "play": BASE | {"envs", "films", "maps", "physics", "places", "policies", "render", "settings"},
-    "policies": BASE | {"agents", "checkpoints", "report", "runs", "settings", "training"},
+    "policies": BASE | {"agents", "checkpoints", "presets", "report", "runs", "settings", "training"},
     "policy": BASE | {"policies", "settings"},
     "report": BASE | {"runs"},
     "quantities": set(),

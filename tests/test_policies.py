@@ -110,7 +110,15 @@ def test_equal_seeds_are_told_apart_by_time_near_the_goal():
 
 def test_a_card_is_a_page_with_every_fact(file):
     page = markdown("walk", homing.load(file).card, file.stat().st_size)
-    for fact in ("`walk`", "`crl`", "1,920 environment steps", "3, 4 (all) of 2", "a chip", "8 episodes"):
+    for fact in (
+        "`walk`",
+        "`crl`",
+        "`batch_size` 32",
+        "1,920 environment steps",
+        "3, 4 (all) of 2",
+        "a chip",
+        "8 episodes",
+    ):
         assert fact in page
     assert "| seed | 3 | 4 |" in page
     assert "| success_any | 0.2 | 0.6 |" in page

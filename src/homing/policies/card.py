@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from homing.presets import preset
 from homing.runs import RunFolder
 from homing.settings import RunConfig, to_json
 from homing.version import __version__
@@ -27,6 +29,7 @@ def run_card(folder: RunFolder, config: RunConfig, which: str, iteration: int) -
         "which": which,
         "iteration": iteration,
         "config": to_json(config),
+        "changed": changed(config),
         "scores": [_scores(row) for row in rows],
     }
     if rows:
@@ -35,6 +38,25 @@ def run_card(folder: RunFolder, config: RunConfig, which: str, iteration: int) -
     if sessions:
         card["trained"] = {key: sessions[-1][key] for key in _SESSION if key in sessions[-1]}
     return card
+
+
+def changed(config: RunConfig) -> Card:
+    """Settings that are not those of the preset, as it is now, by dotted name."""
+    usual = preset(config.agent, config.preset, config.env)
+    pairs = ((config.train, usual.train), (config.settings, usual.agent))
+    differ: Card = {}
+    for ours, theirs in pairs:
+        theirs = _flat(dataclasses.asdict(theirs))
+        differ |= {k: v for k, v in _flat(dataclasses.asdict(ours)).items() if theirs.get(k) != v}
+    return differ
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> Card:
+    flat: Card = {}
+    for name, value in tree.items():
+        inner = isinstance(value, Mapping)
+        flat |= _flat(value, f"{prefix}{name}.") if inner else {f"{prefix}{name}": value}
+    return flat
 
 
 _SESSION = ("device", "platform", "devices", "versions", "date", "git")
@@ -87,6 +109,7 @@ def markdown(name: str, card: Mapping[str, Any], size: int) -> str:
     facts = [
         ("environment", _code(config["env"]) + _options(config)),
         ("agent", _code(config["agent"]) + f", preset {_code(config['preset'])}"),
+        ("other than the preset", _differences(card)),
         ("training", _training(card)),
         ("seeds", _seeds(card)),
         ("trained on", _hardware(card.get("trained", {}))),
@@ -112,6 +135,12 @@ def _table(card: Mapping[str, Any]) -> list[str]:
         for name in order
     ]
     return [*head, *body, ""]
+
+
+def _differences(card: Mapping[str, Any]) -> str:
+    lines = {**card.get("changed", {}), "episode_length": card["config"]["episode_length"]}
+    show = lambda v: f"{v:.4g}" if isinstance(v, float) else str(v)
+    return ", ".join(f"{_code(name)} {show(value)}" for name, value in lines.items())
 
 
 def _training(card: Mapping[str, Any]) -> str:
