@@ -138,7 +138,9 @@ def _table(card: Mapping[str, Any]) -> list[str]:
 
 
 def _differences(card: Mapping[str, Any]) -> str:
-    lines = {**card.get("changed", {}), "episode_length": card["config"]["episode_length"]}
+    if "changed" not in card:
+        return ""
+    lines = {**card["changed"], "episode_length": card["config"]["episode_length"]}
     show = lambda v: f"{v:.4g}" if isinstance(v, float) else str(v)
     return ", ".join(f"{_code(name)} {show(value)}" for name, value in lines.items())
 
