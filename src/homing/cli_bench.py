@@ -212,3 +212,59 @@ def learner(
         row = bench_learner.bench(case, seconds)
         told.add(row, bench_learner.line(row))
     told.end()
+
+
+@bench_app.command(name="scaling")
+def scaling(
+    what: Literal["seeds", "envs", "nets", "all"] = "all",
+    env: str = "ant",
+    agent: str = "crl",
+    preset: str = "paper",
+    seeds: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64),
+    num_envs: tuple[int, ...] = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768),
+    nets: tuple[str, ...] = (),
+    batch_size: int | None = None,
+    net_dtype: Dtype | None = None,
+    seconds: float = 3.0,
+    training: Flag = False,
+    cpu: Flag = False,
+    json_: Json = False,
+    out: Path | None = None,
+    figure: Path | None = None,
+) -> None:
+    """Measure how cost grows: updates with seeds and networks, physics with environments.
+
+    Args:
+        what: what to vary: seeds, envs, nets, or all of them one after the other
+        env: id of an environment
+        agent: what learns: crl, sac, td3 or ppo
+        preset: settings
+        seeds: numbers of seeds to measure with
+        num_envs: numbers of environments to measure with
+        nets: networks, for instance 2x256 4x1024 r64x256 (r: residual blocks); all known ones if not given
+        batch_size: rows of an update, instead of the preset's
+        net_dtype: arithmetic of the networks, instead of the preset's
+        seconds: to measure each point, after compiling
+        training: measure whole training at every point, physics and all
+        cpu: compute on the CPU, even if there is a GPU
+        json_: print JSON instead of lines
+        out: also write the JSON to this file, after every point
+        figure: draw it: a file that ends with .png, .pdf or .svg
+    """
+    from homing import api, bench_figures, bench_scaling
+
+    if figure is not None:
+        bench_figures.check_figure(figure)
+    told = _Rows(json_, out)
+    asked = bench_scaling.points(what, seeds, num_envs, nets)
+    settings = bench_scaling.Settings(env, agent, preset, seconds, training, net_dtype, batch_size)
+    api.choose_device(cpu)
+    bench_scaling.check(settings)
+    for row in bench_scaling.measure(asked, settings):
+        told.add(row, bench_scaling.line(row))
+        if json_:
+            _say(bench_scaling.line(row))
+    told.end()
+    if figure is not None:
+        bench_figures.write_scaling(told.rows, figure)
+        _say(f"figure: {figure}")
