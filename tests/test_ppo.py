@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from agent_helpers import SMALL, SPEC
 
-from homing.agents.ppo import PPO, PPOConfig, Samples, advantages, clipped_loss, normalised
+from homing.agents.ppo import PPO, PPOConfig, Samples, advantages, clipped_loss, limited, normalised
 from homing.config_onpolicy import OnPolicyConfig, OnPolicyPlan
 from homing.errors import ConfigError
 from homing.schedule import Sizes
@@ -77,6 +77,12 @@ def test_the_clipped_loss_by_hand():
     wanted = -np.mean([3.0, 1.3, -2.0, 0.5, -0.7])
     made = clipped_loss(jnp.log(jnp.asarray(ratio)), jnp.asarray(advantage), 0.3)
     assert float(made) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_long_gradients_are_cut_and_short_ones_are_not():
+    loss = lambda scale: lambda x: scale * jnp.sum(limited(1.0, x) * jnp.asarray([3.0, 4.0]))
+    np.testing.assert_allclose(jax.grad(loss(1e6))(jnp.ones(2)), [0.6, 0.8], rtol=1e-5)
+    np.testing.assert_allclose(jax.grad(loss(0.1))(jnp.ones(2)), [0.3, 0.4], rtol=1e-5)
 
 
 def test_normalised_advantages():

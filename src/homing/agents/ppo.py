@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 from flax import struct
 from jax import lax
 
@@ -42,6 +44,8 @@ class PPOConfig:
     passes: int = 1
     """Passes over a rollout."""
     lr: float = 3e-4
+    max_grad_norm: float = 1.0
+    """Longer gradients of the policy, or of the value function, are cut to this length."""
     actor_net: NetConfig = POLICY_NET
     """The policy."""
     value_net: NetConfig = VALUE_NET
@@ -55,6 +59,10 @@ class PPOConfig:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must lie between 0 and 1")
         if not self.clip > 0:
             raise ConfigError(f"clip is {self.clip}; it must be more than 0, for instance 0.3")
+        if not self.max_grad_norm > 0:
+            raise ConfigError(
+                f"max_grad_norm is {self.max_grad_norm}; it must be more than 0; inf cuts nothing"
+            )
         for name in ("minibatches", "passes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
@@ -159,6 +167,7 @@ class PPO:
 
     def _loss(self, params: Any, samples: Samples, key: Key) -> tuple[Array, Metrics]:
         config = self.config
+        params = {name: limited(config.max_grad_norm, part) for name, part in params.items()}
         mean, log_std = self.policy(params, samples.obs)
         log_ratio = log_density(mean, log_std, samples.choice) - samples.log_prob
         policy_loss = clipped_loss(log_ratio, normalised(samples.advantage), config.clip)
@@ -200,6 +209,30 @@ def clipped_loss(log_ratio: Array, advantage: Array, clip: float) -> Array:
     """−mean min(ρ A, clip(ρ, 1 ± clip) A), ρ the ratio of a choice's new and old probabilities."""
     ratio = jnp.exp(log_ratio)
     return -jnp.mean(jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def limited(norm: float, params: Any) -> Any:
+    """The parameters themselves; their gradient is cut to the length `norm`.
+
+    A choice that became far more probable and was bad has a gradient without a bound; Adam would remember one
+    for thousands of updates, and hardly move.
+    """
+    del norm
+    return params
+
+
+def _limited_forward(norm: float, params: Any) -> tuple[Any, None]:
+    return limited(norm, params), None
+
+
+def _limited_backward(norm: float, saved: None, grads: Any) -> tuple[Any]:
+    del saved
+    length = optax.global_norm(grads)
+    return (jax.tree.map(lambda g: g * jnp.minimum(1.0, norm / (length + 1e-8)), grads),)
+
+
+limited.defvjp(_limited_forward, _limited_backward)
 
 
 def normalised(x: Array) -> Array:
