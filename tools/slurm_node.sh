@@ -97,10 +97,17 @@ stop() {
     need_root
     for daemon in slurmd slurmctld munge; do
         if [ -e "$DIR/$daemon.pid" ]; then
-            kill "$(cat "$DIR/$daemon.pid")" 2> /dev/null || true
+            pid=$(cat "$DIR/$daemon.pid")
+            kill "$pid" 2> /dev/null || true
+            for _ in $(seq 100); do  # it still writes its state
+                kill -0 "$pid" 2> /dev/null || break
+                sleep 0.1
+            done
         fi
     done
-    [ "$(readlink /etc/slurm/slurm.conf 2> /dev/null)" = "$CONF" ] && rm -f /etc/slurm/slurm.conf
+    if [ "$(readlink /etc/slurm/slurm.conf 2> /dev/null)" = "$CONF" ]; then
+        rm -f /etc/slurm/slurm.conf
+    fi
     rm -rf "$DIR"
 }
 
