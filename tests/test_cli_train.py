@@ -180,6 +180,17 @@ def test_bench_train_measures_and_writes(capsys, tmp_path, monkeypatch):
         assert row[name] > 0
     assert row["collect_seconds"] < row["seconds_per_iteration"]
     assert row["first_step_seconds"] > row["set_up_seconds"]
+    parts = row["breakdown_seconds"]
+    assert list(parts) == ["collect", "sample", "update", "metrics", "other"]
+    assert sum(parts.values()) == pytest.approx(row["seconds_per_iteration"])
+    known = sum(parts.values()) - parts["other"]
+    assert 0.2 < known / row["seconds_per_iteration"] < 5  # whatever else the machine does
+    assert parts["sample"] > 0 and parts["update"] > 0
+    learner = row["learner"]
+    assert parts["update"] == pytest.approx(
+        1e-6 * learner["microseconds_per_update"] * row["updates_per_iteration"]
+    )
+    assert set(learner["ceilings"]) >= {"float32_tflops_per_second", "bytes_per_second"}
 
 
 def test_each_agent_has_its_own_flags(capsys):

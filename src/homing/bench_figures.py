@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, NullFormatter
+from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
 from homing.errors import ConfigError, HomingError
 from homing.report.figures import COLOURS, STYLE
@@ -49,15 +49,14 @@ def write_scaling(rows: Rows, path: Path) -> None:
 
 
 def _rate(panel: Axes, rows: Rows, x_label: str, kinds: Sequence[tuple[str, str]]) -> None:
-    """The first rate that the rows have, over x, with a line through the first point for twice as much for
-    twice as many."""
+    """The first rate that the rows have, over x; ideal is twice as much for twice as many."""
     name, label = next((name, label) for name, label in kinds if name in rows[0])
     x, y = [row["x"] for row in rows], [row[name] for row in rows]
     panel.plot(x, [y[0] * at / x[0] for at in x], label="ideal", **IDEAL)
     panel.plot(x, y, "o-", color=COLOURS[0], linewidth=1.5, markersize=4, label="measured")
     panel.set_xticks(x, [f"{at // 1024}k" if at >= 1024 else str(at) for at in x])
     panel.xaxis.set_minor_formatter(NullFormatter())
-    panel.yaxis.set_major_formatter(EngFormatter(sep=""))
+    _few_ticks(panel.yaxis)
     panel.set_xlabel(x_label)
     panel.set_ylabel(label)
 
@@ -78,19 +77,26 @@ def _nets(panel: Axes, rows: Rows) -> None:
     costs = [_update(row) for row in rows]
     most = costs[0]["ceilings"][f"{rows[0]['net_dtype']}_tflops_per_second"]
     flops = sorted(cost["flops_per_update"] * row["seeds"] for cost, row in zip(costs, rows, strict=True))
-    panel.plot(flops, [1e6 * at / (1e12 * most) for at in flops], label="ideal: the ceiling", **IDEAL)
+    panel.plot(flops, [at / (1e12 * most) for at in flops], label="ideal: the ceiling", **IDEAL)
     families = list(dict.fromkeys(row["family"] for row in rows))
     for family, colour in zip(families, COLOURS, strict=False):
         own = [(row, _update(row)) for row in rows if row["family"] == family]
         x = [cost["flops_per_update"] * row["seeds"] for row, cost in own]
-        y = [cost["microseconds_per_update"] for _, cost in own]
+        y = [1e-6 * cost["microseconds_per_update"] for _, cost in own]
         panel.plot(x, y, "o-", color=colour, linewidth=1.5, markersize=4, label=family)
         for at, height, (row, _) in zip(x, y, own, strict=True):
             panel.annotate(row["x"], (at, height), fontsize=6, xytext=(2, 3), textcoords="offset points")
-    panel.xaxis.set_major_formatter(EngFormatter(sep=""))
-    panel.yaxis.set_major_formatter(EngFormatter(sep=""))
+    _few_ticks(panel.xaxis)
+    _few_ticks(panel.yaxis, "s")
     panel.set_xlabel("floating-point operations of an update")
-    panel.set_ylabel("µs an update")
+    panel.set_ylabel("time of an update")
+
+
+def _few_ticks(axis: Any, unit: str = "") -> None:
+    """Less than a decade has labels too, and more has no crowd of them."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
+    axis.set_major_formatter(EngFormatter(unit, sep=" " if unit else ""))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _update(row: dict[str, Any]) -> dict[str, Any]:
