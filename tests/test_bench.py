@@ -12,7 +12,16 @@ from jax import lax
 from run_helpers import NET, TRAIN, no_key_check, probe_envs  # noqa: F401
 from test_cli_train import command
 
-from homing import bench, bench_figures, bench_learner, bench_parts, bench_scaling, ceilings, presets
+from homing import (
+    bench,
+    bench_figures,
+    bench_learner,
+    bench_parts,
+    bench_scaling,
+    ceilings,
+    presets,
+    profiles,
+)
 from homing.bench_scaling import Point, Settings
 from homing.compiled_text import cost, size_of
 from homing.costs import product_flops
@@ -124,6 +133,22 @@ def test_slices_and_a_librarys_own_room_are_not_traffic():
     assert found.launches == 5 * 2
     assert found.bytes == 5 * ((row + row + 4) + (whole + row + whole))
     assert size_of("(f32[2,3]{1,0}, bf16[4]{0}, pred[])") == 24 + 8 + 1
+
+
+def test_a_profile_counts_kernels_of_gpus_alone():
+    def plane(name, **lines):
+        lines = [
+            SimpleNamespace(name=line.replace("_", " "), events=[SimpleNamespace(name=n) for n in names])
+            for line, names in lines.items()
+        ]
+        return SimpleNamespace(name=name, lines=lines)
+
+    planes = [
+        plane("/host:CPU", Stream=["call"]),
+        plane("/device:GPU:0", Stream_13=["fusion_1", "gemm", "MemcpyD2D"], XLA_Ops=["fusion_1"]),
+    ]
+    assert profiles.started(planes) == 2
+    assert profiles.kernels(lambda: None) is None  # tests run on the CPU
 
 
 # Timing.

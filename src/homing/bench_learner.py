@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from homing import ceilings, compiled_text, costs, hardware
+from homing import ceilings, compiled_text, costs, hardware, profiles
 from homing.agents import make_agent
 from homing.config import Plan
 from homing.config_onpolicy import OnPolicyConfig, OnPolicyPlan
@@ -25,6 +25,7 @@ from homing.training.seeds import jitted, seed_keys
 from homing.types import Array, Batch, Key, Obs, Rollout
 
 COUNTED_BY = {
+    "kernels": "the profiler, where there is a GPU",
     "launches": "instructions of the compiled loop that start something",
     "bytes": "what those instructions read and write",
     "flops": "matrix products of the traced update",
@@ -227,11 +228,13 @@ def measured(case: Case, program: Any, learner: Any, given: Any, seconds: float)
     rate = seeds * updates / each
     flops = _flops(case, *jax.tree.map(lambda x: x[0], (learner, given)))
     started = compiled_text.cost(program.as_text())
+    profiled = profiles.kernels(lambda: program(learner, given, jnp.int32(1)))
     told = {
         "updates_per_second": rate,
         "microseconds_per_update": 1e6 * each / updates,
         "microseconds_per_update_rounds": [1e6 * r / updates for r in rounds],
         "launches_per_update": started.launches / updates,
+        **({} if profiled is None else {"kernels_per_update": profiled / updates}),
         "flops_per_update": flops,
         "tflops_per_second": 1e-12 * rate * flops,
         "bytes_per_update": started.bytes / updates / seeds,
