@@ -238,7 +238,8 @@ class Stack:
         module = MLP(self.members[asked[0]].config, outputs)
 
         def apply(params: Any, x: Array) -> Array:
-            return module.apply({"params": params}, x)
+            outputs: Any = module.apply({"params": params}, x)
+            return outputs
 
         filled = [_fill(inputs[name], (*inputs[name].shape[:-1], width)) for name in asked]
         if len(asked) == 1:

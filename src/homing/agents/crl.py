@@ -126,13 +126,10 @@ class CRL:
             actor=_join(obs.state, _mixed(obs.goal, swap)),
         )
         action, log_prob = squashed_sample(*mean_and_log_std(head), k_action)
-        losses, metrics = zip(
-            self._critic_loss(phi, psi),
-            self._actor_loss(params, obs.state, action, log_prob, _mixed(psi, swap)),
-            self._alpha_loss(params, log_prob),
-            strict=True,
-        )
-        return sum(losses), metrics[0] | metrics[1] | metrics[2]
+        critic_loss, told = self._critic_loss(phi, psi)
+        actor_loss, actor_told = self._actor_loss(params, obs.state, action, log_prob, _mixed(psi, swap))
+        alpha_loss, alpha_told = self._alpha_loss(params, log_prob)
+        return critic_loss + actor_loss + alpha_loss, told | actor_told | alpha_told
 
     def _critic_loss(self, phi: Array, psi: Array) -> tuple[Array, Metrics]:
         config = self.config
