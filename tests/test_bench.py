@@ -1,31 +1,16 @@
-"""Measurements: what is counted is held to sums by hand, what is timed to itself."""
+"""Measurements: numbers that agree with each other, and what is refused before anything is measured."""
 
 import dataclasses
 import json
 import shlex
 from types import SimpleNamespace
 
-import jax
-import jax.numpy as jnp
 import pytest
-from jax import lax
 from run_helpers import NET, TRAIN, no_key_check, probe_envs  # noqa: F401
 from test_cli_train import command
 
-from homing import (
-    bench,
-    bench_figures,
-    bench_learner,
-    bench_parts,
-    bench_scaling,
-    ceilings,
-    presets,
-    profiles,
-)
-from homing.bench_scaling import Point, Settings
-from homing.compiled_text import cost, size_of
-from homing.costs import product_flops
-from homing.errors import ConfigError, HomingError
+from homing import bench, bench_learner, bench_parts, ceilings, presets
+from homing.errors import ConfigError
 
 CEILINGS = {"float32_tflops_per_second": 2.0, "bfloat16_tflops_per_second": 4.0, "bytes_per_second": 1e10}
 
@@ -38,120 +23,6 @@ def tiny(monkeypatch):
     )
     monkeypatch.setitem(presets.PRESETS["crl"], "tiny", presets.Preset("", TRAIN, agent))
     monkeypatch.setattr(ceilings, "ceilings", lambda: CEILINGS)
-
-
-# Counting.
-
-
-def two_layers(params, x):
-    return jnp.sum(jnp.tanh(x @ params[0]) @ params[1])
-
-
-def shapes(*sizes):
-    return [jax.ShapeDtypeStruct(size, jnp.float32) for size in sizes]
-
-
-def test_products_are_counted_as_by_hand():
-    params, (x,) = shapes((5, 7), (7, 3)), shapes((11, 5))
-    forward = 2 * 11 * (5 * 7 + 7 * 3)
-    assert product_flops(two_layers, params, x) == forward
-    # Backwards both weights need a product each, and the hidden layer one; the input needs none.
-    backward = 2 * 11 * (5 * 7 + 7 * 3 + 3 * 7)
-    # The loss itself is no result of a gradient: its last product is not made.
-    assert product_flops(jax.grad(two_layers), params, x) == backward + 2 * 11 * 5 * 7
-
-
-def test_loops_count_as_often_as_they_run_and_branches_once():
-    (x,) = shapes((4, 4))
-    loop = lambda x: lax.scan(lambda c, _: (c @ x, None), x, length=6)[0]
-    assert product_flops(loop, x) == 6 * 2 * 4**3
-    branch = lambda x: lax.cond(x[0, 0] > 0, lambda x: x @ x @ x, lambda x: x @ x, x)
-    assert product_flops(branch, x) == 2 * 2 * 4**3
-    dropped = lambda x: (x @ x, x + 1)[1]
-    assert product_flops(dropped, x) == 0
-
-
-def test_many_seeds_are_as_many_products():
-    params, (x,) = shapes((3, 5, 7), (3, 7, 3)), shapes((3, 11, 5))
-    assert product_flops(jax.vmap(two_layers), params, x) == 3 * 2 * 11 * (5 * 7 + 7 * 3)
-
-
-def test_launches_and_bytes_grow_with_the_loop():
-    def compiled(length):
-        def run(x, rows):
-            return lax.scan(lambda c, row: (jnp.tanh(c @ c) + row, None), x, rows)[0]
-
-        return cost(jax.jit(run).lower(*shapes((16, 16), (length, 16, 16))).compile().as_text())
-
-    once, twice, four = compiled(10), compiled(20), compiled(40)
-    assert once.launches >= 20
-    assert four.launches - twice.launches == 2 * (twice.launches - once.launches)
-    assert four.bytes - twice.bytes == 2 * (twice.bytes - once.bytes)
-    each = (twice.bytes - once.bytes) / 10
-    # A product and a sum at least read and write their rows; a whole [length, 16, 16] is never read.
-    assert 4 * 1024 <= each <= 20 * 1024
-
-
-GPU_LIKE = """HloModule jit_run, is_scheduled=true
-
-%fused (p0: f32[8,64], p1: s32[]) -> f32[64] {
-  %p0 = f32[8,64]{1,0} parameter(0)
-  %p1 = s32[] parameter(1)
-  %zero = s32[] constant(0)
-  %row = f32[1,64]{1,0} dynamic-slice(%p0, %p1, %zero), dynamic_slice_sizes={1,64}
-  ROOT %out = f32[64]{0} bitcast(%row)
-}
-
-%body (t: (s32[], f32[8,64])) -> (s32[], f32[8,64]) {
-  %t = (s32[], f32[8,64]{1,0}) parameter(0)
-  %i = s32[] get-tuple-element(%t), index=0
-  %x = f32[8,64]{1,0} get-tuple-element(%t), index=1
-  %f = f32[64]{0} fusion(%x, %i), kind=kLoop, calls=%fused
-  %g = (f32[8,64]{1,0}, s8[4194304]{0}) custom-call(%x, %f), custom_call_target="__cublas$gemm"
-  %y = f32[8,64]{1,0} get-tuple-element(%g), index=0
-  ROOT %r = (s32[], f32[8,64]{1,0}) tuple(%i, %y)
-}
-
-%condition (c: (s32[], f32[8,64])) -> pred[] {
-  %c = (s32[], f32[8,64]{1,0}) parameter(0)
-  ROOT %yes = pred[] constant(true)
-}
-
-ENTRY %main (a: f32[8,64]) -> f32[8,64] {
-  %a = f32[8,64]{1,0} parameter(0)
-  %n = s32[] constant(0)
-  %s = (s32[], f32[8,64]{1,0}) tuple(%n, %a)
-  %w = (s32[], f32[8,64]{1,0}) while(%s), condition=%condition, body=%body, backend_config={"known_trip_count":{"n":"5"}}
-  ROOT %z = f32[8,64]{1,0} get-tuple-element(%w), index=1
-}
-"""  # noqa: E501
-
-
-def test_slices_and_a_librarys_own_room_are_not_traffic():
-    row, whole = 4 * 64, 4 * 8 * 64
-    found = cost(GPU_LIKE)
-    assert found.launches == 5 * 2
-    assert found.bytes == 5 * ((row + row + 4) + (whole + row + whole))
-    assert size_of("(f32[2,3]{1,0}, bf16[4]{0}, pred[])") == 24 + 8 + 1
-
-
-def test_a_profile_counts_kernels_of_gpus_alone():
-    def plane(name, **lines):
-        lines = [
-            SimpleNamespace(name=line.replace("_", " "), events=[SimpleNamespace(name=n) for n in names])
-            for line, names in lines.items()
-        ]
-        return SimpleNamespace(name=name, lines=lines)
-
-    planes = [
-        plane("/host:CPU", Stream=["call"]),
-        plane("/device:GPU:0", Stream_13=["fusion_1", "gemm", "MemcpyD2D"], XLA_Ops=["fusion_1"]),
-    ]
-    assert profiles.started(planes) == 2
-    assert profiles.kernels(lambda: None) is None  # tests run on the CPU
-
-
-# Timing.
 
 
 def test_ceilings_are_measured(monkeypatch):
@@ -222,85 +93,6 @@ def test_parts_of_an_iteration_add_up():
     assert left["collect_by"] == "what is left"
 
 
-# Scaling.
-
-
-def test_points_are_those_asked_for():
-    found = bench_scaling.points("all", (4, 1), (8,), ("r8x256",))
-    assert [(p.what, p.x) for p in found] == [("seeds", 1), ("seeds", 4), ("envs", 8), ("nets", "r8x256")]
-    every = {p.x: p for p in bench_scaling.points("nets", (), (), ())}
-    assert {"2x256", "4x1024", "r64x256"} <= set(every)
-    assert every["r64x256"].net["depth"] == 64
-    with pytest.raises(HomingError, match="did you mean '4x1024'"):
-        bench_scaling.points("nets", (), (), ("4x1023",))
-
-
-def fake_row(point, settings, last):
-    if point.x == 16:
-        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1 byte")
-    row = {"env": "reacher", "device": "a machine", "seeds": point.seeds, "net_dtype": "float32"}
-    if point.what == "envs":
-        return row | {"num_envs": point.x, "milliseconds_per_step": 1.0, "steps_per_second": 1e3 * point.x}
-    width = (point.net or {}).get("width", 256)
-    return row | {
-        "updates_per_second": 100.0 * point.seeds, "microseconds_per_update": 10.0 * width,
-        "flops_per_update": 1e6 * width**2, "tflops_per_second": 1.0, "flops_share": 0.5,
-        "ceilings": CEILINGS,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("suffix", ["png", "pdf"])
-def test_scaling_goes_on_past_what_does_not_fit_and_draws_the_rest(capsys, tmp_path, monkeypatch, suffix):
-    monkeypatch.setattr(bench_scaling, "_measurement", fake_row)
-    monkeypatch.setattr(bench_scaling, "_too_much", lambda p, *_: "too large" if p.x == 8 else None)
-    monkeypatch.setattr(bench_scaling, "check", lambda settings: None)
-    file, figure = tmp_path / "a" / "s.json", tmp_path / "b" / f"s.{suffix}"
-    flags = "bench scaling --env reacher --seeds 1 4 8 16 --num-envs 256 1024 --json"
-    code, out, err = command(capsys, *shlex.split(flags), "--out", file, "--figure", figure)
-    assert code == 0, err
-    rows = json.loads(out)
-    assert rows == json.loads(file.read_text())
-    skipped = {row["x"]: row["skipped"] for row in rows if "skipped" in row}
-    assert skipped == {8: "too large", 16: "the device ran out of memory"}
-    assert len(rows) == 4 + 2 + sum(len(own) for own in bench_scaling.NETS.values())
-    assert "skipped: too large" in err
-    assert figure.stat().st_size > 5000
-
-
-def test_other_failures_are_not_hidden(monkeypatch):
-    def broken(*_):
-        raise RuntimeError("INTERNAL: something else")
-
-    monkeypatch.setattr(bench_scaling, "_too_much", lambda *_: None)
-    monkeypatch.setattr(bench_scaling, "_measurement", broken)
-    with pytest.raises(RuntimeError, match="something else"):
-        list(bench_scaling.measure([Point("seeds", 1, "seeds")], Settings("reacher")))
-
-
-def test_physics_keeps_to_its_time():
-    settings, last = Settings("reacher", seconds=1.0), {"num_envs": 256, "milliseconds_per_step": 1.0}
-    assert bench_scaling._steps(256, settings, None) == 16  # nothing is known yet
-    assert bench_scaling._steps(512, settings, last) == 32  # 8 runs × 32 steps × 2 ms ≤ 1 s
-    slow = last | {"milliseconds_per_step": 1000.0}
-    assert "would take" in bench_scaling._too_much(Point("envs", 512, "envs", num_envs=512), settings, slow)
-
-
-def test_what_memory_cannot_hold_is_not_tried(monkeypatch):
-    monkeypatch.setattr(bench_scaling, "_env_bytes", lambda env, count: 100 * count)
-    monkeypatch.setattr(bench_scaling, "free_bytes", lambda: 30_000)
-    judge = lambda count: bench_scaling._too_much(
-        Point("envs", count, "envs", num_envs=count), Settings("reacher"), None
-    )
-    assert judge(256) is None
-    assert "are free" in judge(512)
-
-
-def test_a_figure_of_nothing_is_refused(tmp_path):
-    with pytest.raises(HomingError, match="nothing to draw"):
-        bench_figures.write_scaling([{"what": "seeds", "x": 1, "skipped": "x"}], tmp_path / "f.png")
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
@@ -324,6 +116,14 @@ def test_bad_input_is_one_message_and_writes_nothing(capsys, tmp_path, flags, wo
     assert not list(tmp_path.iterdir())
 
 
+def test_a_file_that_cannot_be_written_is_refused_first(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    for out, words in ((tmp_path, "is a folder"), (tmp_path / "file" / "b.json", "cannot be written")):
+        code, _, err = command(capsys, "bench", "learner", "--env", "reacher", "--out", out)
+        assert code == 2
+        assert words in err
+
+
 def test_physics_goes_on_past_an_environment_that_fails(capsys, tmp_path, monkeypatch):
     def measured(id, count, *_):
         if id == "ant":
@@ -341,18 +141,3 @@ def test_physics_goes_on_past_an_environment_that_fails(capsys, tmp_path, monkey
     assert rows["ant"]["failed"] == "nothing but NaN"
     assert [id for id, row in rows.items() if "failed" in row] == ["ant"]
     assert "1 of 44 failed: ant" in err
-
-
-@pytest.mark.slow
-def test_scaling_really_measures(capsys, tmp_path):
-    flags = (
-        "bench scaling --env point_u_maze --preset quickstart --seeds 1 2 --num-envs 4 8 --nets 2x256 4x256 "
-        "--batch-size 8 --seconds 0.2 --json"
-    )
-    code, out, err = command(capsys, *shlex.split(flags), "--figure", tmp_path / "s.png")
-    assert code == 0, err
-    rows = json.loads(out)
-    assert [row["what"] for row in rows] == ["seeds"] * 2 + ["envs"] * 2 + ["nets"] * 2
-    assert not [row for row in rows if "skipped" in row]
-    assert rows[5]["flops_per_update"] > rows[4]["flops_per_update"]
-    assert (tmp_path / "s.png").stat().st_size > 5000

@@ -8,7 +8,7 @@ import jax
 import pytest
 from run_helpers import no_key_check, probe_envs  # noqa: F401
 
-from homing import api, doctor, hardware
+from homing import api, ceilings, doctor, hardware
 from homing.cli import main
 from homing.cli_train import parse_count, parse_ratio, train_arguments
 from homing.config import TrainConfig
@@ -154,6 +154,7 @@ def test_commands_on_what_is_no_run(capsys, tmp_path):
 def test_bench_train_measures_and_writes(capsys, tmp_path, monkeypatch):
     from homing import presets
 
+    monkeypatch.setitem(ceilings.SIZES, "cpu", (64, 2**16))
     agent = presets.preset("crl", "quickstart").agent
     config = TrainConfig(
         total_steps=400,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ from homing import bench_learner, replay
 from homing.bench_learner import Case
 from homing.ceilings import timed
 from homing.config_onpolicy import OnPolicyPlan
+from homing.replay import Timeline
 from homing.settings import Parts, RunConfig
 from homing.training.loop import TrainState
 from homing.training.offpolicy import updates_before
@@ -54,31 +56,36 @@ def _rounds(case: Case) -> float:
     return float(case.plan.updates_ratio) / case.updates
 
 
-def _chunk(loop: Any, ring: Any, key: Key, collected: Array, first: Array) -> tuple[Any, Any]:
+def _chunk(loop: Any, ring: Any, line: Timeline, key: Key, first: Array) -> tuple[Any, Any]:
     """Batches and draws of one chunk, as training prepares them."""
-    line = replay.timeline(ring, collected)
     batches, drawn, _ = loop._prepare(ring, line, key, first, jnp.int32(0), loop.plan.chunk_updates)
     return batches, drawn
 
 
 def _prepared(loop: Any) -> Any:
-    return lambda ring, key, collected: _chunk(loop, ring, key, collected, jnp.int32(0))
+    def run(ring: Any, key: Key, collected: Array) -> tuple[Any, Any]:
+        return _chunk(loop, ring, replay.timeline(ring, collected), key, jnp.int32(0))
+
+    return run
 
 
 def _sampling(loop: Any) -> Any:
     """(ring, key, collected, chunks) -> the last of that many chunks, one after the other."""
 
     def run(ring: Any, key: Key, collected: Array, chunks: Array) -> Any:
-        size = loop.plan.chunk_updates
+        line = replay.timeline(ring, collected)
 
         def body(i: Array, _: Any) -> Any:
-            return jax.tree.map(_plain, _chunk(loop, ring, key, collected, i * size))
+            return jax.tree.map(_plain, _chunk(loop, ring, line, key, i * loop.plan.chunk_updates))
 
-        shapes = jax.eval_shape(lambda: body(jnp.int32(0), ()))
-        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        return lax.fori_loop(0, chunks, body, nothing)
+        return lax.fori_loop(0, chunks, body, _zeros(lambda: body(jnp.int32(0), ())))
 
     return run
+
+
+def _zeros(fn: Callable[[], Any]) -> Any:
+    """Of the shapes that `fn` would give."""
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(fn))
 
 
 def _plain(x: Array) -> Array:
@@ -91,16 +98,10 @@ def _metrics_seconds(loop: Any, train: TrainState, collected: Array, seconds: fl
 
     def run(ring: Any, learner: Any, key: Key, collected: Array, count: Array) -> Any:
         state = TrainState(env=(), ring=ring, learner=learner, key=key)  # type: ignore[arg-type]
-        updates = updates_before(loop.plan, collected)
-
-        def body(i: Array, sums: Any) -> Any:
-            line = replay.timeline(ring, collected)
-            found = loop.measure(state, line, updates, jax.random.fold_in(key, i))
-            return jax.tree.map(jnp.add, sums, found)
-
-        shapes = jax.eval_shape(lambda: loop.measure(state, replay.timeline(ring, collected), updates, key))
-        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        return lax.fori_loop(0, count, body, nothing)
+        line, updates = replay.timeline(ring, collected), updates_before(loop.plan, collected)
+        found = lambda i: loop.measure(state, line, updates, jax.random.fold_in(key, i))
+        body = lambda i, sums: jax.tree.map(jnp.add, sums, found(i))
+        return lax.fori_loop(0, count, body, _zeros(lambda: found(0)))
 
     given = (train.ring, train.learner, train.key)
     program = jitted(run, shared=2, arguments=5).lower(*given, collected, jnp.int32(1)).compile()

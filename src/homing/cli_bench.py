@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,8 +23,8 @@ class _Rows:
 
     def __init__(self, as_json: bool, out: Path | None):
         self.as_json, self.out, self.rows = as_json, out, []
-        if out is not None and out.is_dir():
-            raise ConfigError(f"--out {out} is a folder; name a file in it")
+        if out is not None:
+            _check_file("--out", out)
 
     def add(self, row: dict[str, Any], text: str) -> None:
         from homing.runs import write_json
@@ -38,6 +39,15 @@ class _Rows:
     def end(self) -> None:
         if self.as_json:
             print(json.dumps(self.rows, indent=1))
+
+
+def _check_file(flag: str, path: Path) -> None:
+    """Refuse what could not be written in the end."""
+    if path.is_dir():
+        raise ConfigError(f"{flag} {path} is a folder; name a file in it")
+    there = next(folder for folder in path.absolute().parents if folder.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise ConfigError(f"{flag} {path} cannot be written: {there} is no folder that you may write to")
 
 
 def _say(text: str) -> None:
@@ -255,6 +265,7 @@ def scaling(
 
     if figure is not None:
         bench_figures.check_figure(figure)
+        _check_file("--figure", figure)
     told = _Rows(json_, out)
     asked = bench_scaling.points(what, seeds, num_envs, nets)
     settings = bench_scaling.Settings(env, agent, preset, seconds, training, net_dtype, batch_size)
