@@ -117,3 +117,14 @@ def test_a_profile_counts_kernels_of_gpus_alone():
     ]
     assert profiles.started(planes) == 2
     assert profiles.kernels(lambda: None) is None  # tests run on the CPU
+
+
+def test_what_a_loop_stacks_and_nobody_uses_is_not_counted():
+    (x,) = shapes((4, 4))
+
+    def loop(x, want):
+        last, rows = lax.scan(lambda c, _: (c @ x, x @ c @ x), x, length=6)
+        return rows if want else last
+
+    assert product_flops(lambda x: loop(x, want=False), x) == 6 * 2 * 4**3
+    assert product_flops(lambda x: loop(x, want=True), x) == 3 * 6 * 2 * 4**3

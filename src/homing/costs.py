@@ -35,16 +35,23 @@ def _cost(eqn: Any, used: list[bool]) -> float:
     name = eqn.primitive.name
     if name == "dot_general":
         return _product(eqn)
+    inner = list(_inside(eqn.params))
     if name == "cond":
-        return max(_flops(branch.jaxpr, used) for branch in eqn.params["branches"])
+        return max(_flops(branch, used) for branch in inner)
     if name == "scan":
-        carried = eqn.params["num_carry"]
-        return eqn.params["length"] * _flops(eqn.params["jaxpr"].jaxpr, [True] * carried + used[carried:])
-    total = 0.0
-    for inner in _inside(eqn.params):
-        alike = len(inner.outvars) == len(used) and name != "while"
-        total += _flops(inner, used if alike else [True] * len(inner.outvars))
-    return total
+        return eqn.params["length"] * _flops(inner[0], _used_in_a_step(eqn, inner[0], used))
+    wanted = [
+        used if len(j.outvars) == len(used) and name != "while" else [True] * len(j.outvars) for j in inner
+    ]
+    return sum(_flops(j, w) for j, w in zip(inner, wanted, strict=True))
+
+
+def _used_in_a_step(eqn: Any, step: Any, used: list[bool]) -> list[bool]:
+    """What a scan carries on is used by its next step; what it stacks has one axis more outside."""
+    carried = [
+        len(out.aval.shape) == len(own.aval.shape) for out, own in zip(eqn.outvars, step.outvars, strict=True)
+    ]
+    return [a or b for a, b in zip(carried, used, strict=True)]
 
 
 def _is_literal(var: Any) -> bool:
