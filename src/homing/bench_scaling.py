@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -209,7 +210,8 @@ def _plan_of(point: Point, settings: Settings) -> Any:
         seeds=tuple(range(point.seeds)),
         changes=settings.changes(**more),
     )
-    return build(config).plan
+    nets = bench_learner.with_nets(config.settings, settings.net(point.net))
+    return build(dataclasses.replace(config, settings=nets)).plan
 
 
 def _env_bytes(env: str, num_envs: int) -> int:
