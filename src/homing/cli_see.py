@@ -63,7 +63,7 @@ def render(
         raise ConfigError("--paths and --map are two figures; ask for one at a time")
     _check_sizes(steps=steps, episodes=episodes, width=width, height=height)
     _check_out(out, figure=paths or map is not None)
-    alone = _environment(what, policy)
+    alone = _environment(what, policy, changed=physics is not None or bool(option))
     if alone is None and (physics is not None or option):
         raise ConfigError(
             "a policy brings its environment; --physics and --option are for an environment alone"
@@ -96,8 +96,12 @@ def _check_out(out: Path, figure: bool) -> None:
     check_output(out)
 
 
-def _environment(what: Sequence[str], policy: str | None) -> str | None:
-    """The id, where an environment alone is asked for; refuses names of nothing."""
+def _environment(what: Sequence[str], policy: str | None, changed: bool) -> str | None:
+    """The id, where an environment alone is asked for; refuses names of nothing.
+
+    The name of an environment that a policy is shipped for means the policy, unless the environment is to
+    have something `changed` or an untrained policy.
+    """
     from homing.envs.registry import ALIASES, ENVIRONMENTS
     from homing.policies import shipped_names
     from homing.policies.store import locate
@@ -105,7 +109,7 @@ def _environment(what: Sequence[str], policy: str | None) -> str | None:
     if not what:
         raise ConfigError("name what to show: a run's folder, a policy or an environment")
     known = [name for name in what if (name in ENVIRONMENTS or name in ALIASES) and not Path(name).exists()]
-    if known and (policy is not None or known[0] not in shipped_names()):
+    if known and (policy is not None or changed or known[0] not in shipped_names()):
         if len(what) > 1:
             raise ConfigError(f"{known[0]} is an environment without a policy; it is shown alone")
         return known[0]
