@@ -37,8 +37,6 @@ ONE_OF_EACH = {
     "reacher",
     "half_cheetah",
     "pusher_easy",
-    "pusher_two",
-    "pusher_reach",
     "ant",
     "ant_soccer",
     "ant_push",
@@ -46,7 +44,6 @@ ONE_OF_EACH = {
     "ant_u_maze",
     "humanoid_u_maze",
     "point_u_maze",
-    "ant_soccer_u_maze",
 }
 EACH = [pytest.param(id, marks=[] if id in ONE_OF_EACH else pytest.mark.slow) for id in env_ids()]
 

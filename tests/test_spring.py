@@ -109,7 +109,10 @@ def test_start_and_reading(id):
     np.testing.assert_allclose(engines.own.torques(own, ctrl), engines.brax.torques(brax, ctrl), rtol=1e-6)
 
 
-@pytest.mark.parametrize("id", ["ant", "ant_soccer_u_maze", "humanoid", "reacher", "point_u_maze"])
+@pytest.mark.parametrize(
+    "id",
+    ["ant", "ant_soccer_u_maze", "reacher", "point_u_maze", pytest.param("humanoid", marks=pytest.mark.slow)],
+)
 def test_frames_from_the_same_state(id):
     engines = pair(id)
     state = engines.init_brax(*engines.starts(jax.random.key(2), spread=1.0))

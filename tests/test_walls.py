@@ -41,7 +41,7 @@ def scattered(id: str, layout, count: int):
         "ant_u_maze",
         pytest.param("ant_big_maze", marks=pytest.mark.slow),
         "point_hardest_maze",
-        "ant_soccer_u_maze",
+        pytest.param("ant_soccer_u_maze", marks=pytest.mark.slow),
         pytest.param("humanoid_u_maze", marks=pytest.mark.slow),
     ],
 )
