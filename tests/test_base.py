@@ -12,7 +12,8 @@ from homing.errors import ConfigError, UnknownNameError
 from homing.render import random_policy
 from homing.rollout import unroll
 
-MIXED = ("ant", "ant_u_maze", "ant_soccer", "pusher_easy", "reacher", "half_cheetah", "humanoid")
+SLOW_CHEETAH = pytest.param("half_cheetah", marks=pytest.mark.slow)
+MIXED = ("ant", "ant_u_maze", "ant_soccer", "pusher_easy", "reacher", "humanoid", SLOW_CHEETAH)
 
 # Other pipelines than spring take longest to compile.
 SLOW_GOALS = [pytest.param(id, marks=pytest.mark.slow) for id in ("pusher_easy", "ant_push")]

@@ -122,7 +122,7 @@ def test_frames_from_the_same_state(id):
         state = engines.step_brax(state, ctrl)
 
 
-@pytest.mark.parametrize("id", ["ant_big_maze", "ant_soccer_u_maze"])
+@pytest.mark.parametrize("id", ["ant_soccer_u_maze", pytest.param("ant_big_maze", marks=pytest.mark.slow)])
 def test_frames_in_walls(id):
     engines = pair(id)
     ctrl = engines.actions(jax.random.key(4))
