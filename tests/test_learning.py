@@ -107,21 +107,22 @@ DELAY = [
 @pytest.mark.parametrize(("settings", "steps"), DELAY)
 def test_delay_only_the_first_action_counts(settings, steps):
     _, _, before, after = learn(settings, delay(), steps)
-    assert float(before["success_end"].max()) < 0.6
+    assert float(before["success_end"].max()) < 0.5
     assert float(after["success_end"].min()) > 0.8
 
 
 WALK = [
-    pytest.param(crl(), 25_000, id="crl"),
-    pytest.param(sac(her=True, gamma=0.9), 60_000, id="sac+her", marks=slow),
-    pytest.param(td3(her=True, gamma=0.9), 60_000, id="td3+her", marks=slow),
-    pytest.param(ppo(gamma=0.9), 150_000, id="ppo", marks=slow),
+    pytest.param(crl(), 25_000, 0.9, id="crl"),
+    pytest.param(sac(her=True, gamma=0.9), 60_000, 0.9, id="sac+her", marks=slow),
+    pytest.param(td3(her=True, gamma=0.9), 60_000, 0.8, id="td3+her", marks=slow),
+    pytest.param(ppo(gamma=0.9), 150_000, 0.9, id="ppo", marks=slow),
 ]
 
 
-@pytest.mark.parametrize(("settings", "steps"), WALK)
-def test_walk_reaches_goals_and_orders_distances(settings, steps):
+@pytest.mark.parametrize(("settings", "steps", "correlation"), WALK)
+def test_walk_reaches_goals_and_orders_distances(settings, steps, correlation):
     agent, train, before, after = learn(settings, walk(), steps)
+    assert float(before["success_any"].max()) < 0.8
     assert float(before["final_distance"].min()) > 0.4
     assert float(after["success_any"].min()) > 0.9
     assert float(after["final_distance"].max()) < 0.3
@@ -130,7 +131,7 @@ def test_walk_reaches_goals_and_orders_distances(settings, steps):
     goal = jnp.asarray(np.random.default_rng(0).uniform(-0.9, 0.9, (200, 2)), jnp.float32)
     obs = Obs(state=jnp.zeros((200, 2), jnp.float32), goal=goal)
     value = agent.value(learner, obs, agent.act(learner, obs, jax.random.key(0), explore=False))
-    assert stats.spearmanr(value, -jnp.linalg.norm(goal, axis=-1)).statistic > 0.8
+    assert stats.spearmanr(value, -jnp.linalg.norm(goal, axis=-1)).statistic > correlation
 
 
 TRAPDOOR = [
