@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
 from probes import walk
 
 from homing import settings
@@ -70,3 +71,9 @@ class ProbeTask(Task):
 def probe_worker(study: Path, id: str) -> list[str]:
     """What a pool starts instead of `homing study work`."""
     return [sys.executable, str(TESTS / "probe_cli.py"), "study", "work", str(study), id]
+
+
+@pytest.fixture(autouse=True)
+def own_ledger(tmp_path, monkeypatch):
+    """Speeds that are remembered belong to one test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -1,28 +1,20 @@
 """Seeds side by side: each as if it were alone, one trace of each program, one broken seed harmless."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from probes import Probe, walk
+from run_helpers import TRAIN
 
 from homing.agents.crl import CRL, CRLConfig
-from homing.config import TrainConfig
 from homing.nets import NetConfig
 from homing.training.offpolicy import OffPolicy, make_plan
 from homing.training.seeds import over_seeds, programs, seed_keys, train_axes
 
-CONFIG = TrainConfig(
-    total_steps=1_000,
-    num_envs=8,
-    unroll_length=10,
-    batch_size=32,
-    updates_per_step=1 / 30,
-    replay_rows=50,
-    prefill_rows=20,
-    evaluations=4,
-    eval_envs=8,
-)
+CONFIG = dataclasses.replace(TRAIN, total_steps=1_000)
 
 
 @pytest.fixture(autouse=True, scope="module")

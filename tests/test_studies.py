@@ -1,4 +1,4 @@
-"""Study files, the runs they stand for, how those are planned, run, stopped, gone on with and told."""
+"""Studies that are run, stopped, gone on with and told."""
 
 import csv
 import json
@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from run_helpers import no_key_check, probe_envs  # noqa: F401
-from study_helpers import TESTS, TEXT, probe_worker
+from study_helpers import TESTS, TEXT, own_ledger, probe_worker  # noqa: F401
 
-from homing.envs.registry import resolve
 from homing.errors import ConfigError, HomingError
 from homing.progress import Lines
 from homing.runs import RunFolder
@@ -31,126 +30,6 @@ def file(tmp_path):
     path = tmp_path / "tiny.toml"
     path.write_text(TEXT)
     return str(path)
-
-
-@pytest.fixture(autouse=True)
-def _own_ledger(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-# Files.
-
-
-@pytest.mark.parametrize("name", spec.shipped())
-def test_every_study_that_comes_along_is_made_of_possible_runs(name):
-    study = spec.load(name)
-    made = points.points(study)
-    assert len(made) == len(list(study.points())) > 1
-    assert all(len(point.config.seeds) >= 5 for point in made)
-    for point in made:
-        resolve(point.config.env)
-    small = points.points(study, Choice(scale=0.001, seeds=2))
-    assert all(point.config.train.total_steps <= 300_000 for point in small)
-    assert all(point.config.seeds == (0, 1) for point in small)
-
-
-def test_the_studies_are_those_of_the_paper():
-    counts = {name: {axis: len(v) for axis, v in spec.load(name).grid.items()} for name in spec.shipped()}
-    assert counts["paper/objectives"]["objective"] == 10
-    assert counts["paper/energies"]["energy"] == 5
-    assert counts["paper/baselines"] == {"env": 11, "method": 6}
-    large = [
-        point for point in points.points(spec.load("paper/architecture")) if point.labels["env"] == "ant"
-    ]
-    with_norm = [point for point in large if point.config.settings.critic_net.layer_norm]
-    assert len(large) == 10 and len(with_norm) == 1
-    assert (with_norm[0].config.settings.actor_net.width, with_norm[0].config.settings.actor_net.depth) == (
-        1024,
-        4,
-    )
-    assert {point.config.train.total_steps for point in points.points(spec.load("paper/data_rich"))} == {
-        300_000_000
-    }
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("[grid]", "[gird]", "did you mean 'grid'"),
-        ("representation_dim = 8", "representation_dims = 8", "did you mean 'representation_dim'"),
-        ('energy = ["l2", "dot"]', 'energy = ["l3"]', "energy = l3"),
-        ("num_envs = 8", "num_envs = 8.5", "num_envs is 8.5"),
-        ('total_steps = "1920"', 'total_steps = "many"', "no whole number"),
-        ('lines = "critic_lr"', 'lines = "colour"', "unknown axis 'colour'"),
-        ('kind = "curves"', 'kind = "pie"', "kind of figure"),
-        ("[run]", "[run", "study tiny"),
-    ],
-)
-def test_a_wrong_word_in_a_study_file_is_answered_with_the_right_ones(old, new, words):
-    with pytest.raises(HomingError, match=words):
-        points.points(spec.parse(TEXT.replace(old, new), "tiny"))
-
-
-def test_rules_change_a_part_of_the_grid_and_skip_another():
-    more = '[[where]]\nwhen = { energy = "dot" }\nbatch_size = 16\n'
-    more += "[[skip]]\nwhen = { energy = 'dot', critic_lr = 3e-3 }\n"
-    study = spec.parse(TEXT + more, "tiny")
-    found = [(labels, changes["batch_size"]) for labels, changes in study.points()]
-    assert [(labels["energy"], labels["critic_lr"], size) for labels, size in found] == [
-        ("l2", 1e-3, 32),
-        ("l2", 3e-3, 32),
-        ("dot", 1e-3, 16),
-    ]
-    with pytest.raises(HomingError, match="unknown value of energy"):
-        spec.parse(TEXT + '[[skip]]\nwhen = { energy = "dott" }\n', "tiny")
-
-
-def test_a_scale_shortens_in_proportion_and_leaves_what_is_learned_with():
-    config = points.points(spec.load("paper/objectives"))[0].config
-    short = points.scaled(config, 0.02)
-    assert short.train.total_steps == 1_000_000
-    assert (short.train.replay_rows, short.train.prefill_rows) == (200, 62)
-    assert short.train.num_envs == 512
-    assert short.settings == config.settings and short.train.batch_size == config.train.batch_size
-    with pytest.raises(ConfigError, match="scale 2"):
-        Choice(scale=2)
-
-
-def test_only_some_of_the_runs_by_their_labels():
-    made = points.points(spec.load("paper/energies"))
-    chosen = points.selected(made, points.parse_only(["energy=l2,dot", "env=ant"]))
-    assert [point.name for point in chosen] == ["ant-dot", "ant-l2"]
-    with pytest.raises(HomingError, match="did you mean 'l2'"):
-        points.selected(made, {"energy": ["l22"]})
-    with pytest.raises(HomingError, match="unknown axis"):
-        points.selected(made, {"colour": ["red"]})
-    with pytest.raises(ConfigError, match="AXIS=LABEL"):
-        points.parse_only(["ant"])
-
-
-# Plans.
-
-
-def test_runs_that_differ_in_values_share_a_program_as_far_as_memory_goes():
-    made = points.points(spec.parse(TEXT, "tiny"))
-    plan = planner.plan(made, MACHINE)
-    assert [[point.name for point in program.points] for program in plan.programs] == [
-        ["l2-critic_lr_0.001", "l2-critic_lr_0.003"],
-        ["dot-critic_lr_0.001", "dot-critic_lr_0.003"],
-    ]
-    assert plan.programs[0].values == ["critic_lr"]
-    assert (plan.runs, plan.seeds, plan.steps) == (4, 8, 8 * 1920)
-    assert "not known" in str(plan)
-    each = plan.programs[0].plan.bytes_per_seed
-    room_for_two = planner.plan(made[:2], planner.Machine("a device", 2 * each))
-    assert [program.seeds for program in room_for_two.programs] == [2, 2]
-    cut = planner.plan(made[:1], planner.Machine("a device", each))
-    assert [program.points[0].name for program in cut.programs] == [
-        "l2-critic_lr_0.001.seeds_0-0",
-        "l2-critic_lr_0.001.seeds_1-1",
-    ]
-    with pytest.raises(ConfigError, match="one seed of crl on walk needs"):
-        planner.plan(made[:1], planner.Machine("a device", each // 2))
 
 
 # Running: one study, in this process, whose second program cannot learn.
