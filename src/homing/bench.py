@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from homing import hardware
 from homing.envs import make
 from homing.envs.base import GoalEnv, check_size
-from homing.types import EnvState
+from homing.types import EnvState, bytes_of
 
 
 def bench_physics(
@@ -45,7 +45,7 @@ def bench_physics(
         "reset_share": 1.0 - bare / seconds,
         "compile_seconds": compile_seconds,
         "reset_compile_seconds": reset_seconds,
-        "bytes_per_env": _bytes(state) / num_envs,
+        "bytes_per_env": bytes_of(state) / num_envs,
         **hardware.describe(),
     }
 
@@ -75,7 +75,3 @@ def _time(run: Callable, state: EnvState, repeats: int) -> tuple[float, EnvState
         state = jax.block_until_ready(run(state))
         taken.append(time.perf_counter() - begin)
     return median(taken), state
-
-
-def _bytes(tree) -> int:
-    return sum(x.nbytes for x in jax.tree.leaves(tree))

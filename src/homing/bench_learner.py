@@ -22,7 +22,7 @@ from homing.schedule import WORKSPACE, Sizes, human_bytes
 from homing.settings import RunConfig, environment, run_config
 from homing.training.offpolicy import draws
 from homing.training.seeds import jitted, seed_keys
-from homing.types import Array, Batch, Key, Obs, Rollout
+from homing.types import Array, Batch, Key, Obs, Rollout, bytes_of
 
 COUNTED_BY = {
     "kernels": "the profiler, where there is a GPU",
@@ -67,8 +67,7 @@ def make_case(
     spec = environment(config, config.env, 1).spec
     made = make_agent(config.settings, spec)
     learner = jax.eval_shape(made.init, jax.eval_shape(lambda: jax.random.key(0)))
-    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(learner))
-    sizes = Sizes(spec.state_dim, spec.action_dim, spec.goal_dim, learner_bytes=size)
+    sizes = Sizes(spec.state_dim, spec.action_dim, spec.goal_dim, learner_bytes=bytes_of(learner))
     return Case(config, made, _plan(config.train, made, sizes, seeds), spec, net_dtype(config.settings))
 
 

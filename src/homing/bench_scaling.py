@@ -17,6 +17,7 @@ from homing.errors import ConfigError, HomingError, unknown
 from homing.presets import preset as get_preset
 from homing.schedule import human_bytes
 from homing.settings import build, run_config
+from homing.types import bytes_of
 
 # By family: networks of one family differ in one number.
 NETS: dict[str, dict[str, dict[str, Any]]] = {
@@ -217,7 +218,7 @@ def _plan_of(point: Point, settings: Settings) -> Any:
 def _env_bytes(env: str, num_envs: int) -> int:
     """Of the environments' state, twice: a step has one before and one after it."""
     state = jax.eval_shape(make(env, num_envs=num_envs).reset, jax.eval_shape(lambda: jax.random.key(0)))
-    return 2 * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+    return 2 * bytes_of(state)
 
 
 def line(row: Mapping[str, Any]) -> str:

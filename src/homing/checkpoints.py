@@ -19,7 +19,7 @@ from homing.config import human_bytes
 from homing.errors import HomingError
 from homing.nets import Fit
 from homing.runs import WriteError, write_whole
-from homing.types import Array
+from homing.types import Array, bytes_of
 
 
 class Saved(NamedTuple):
@@ -128,7 +128,7 @@ class Checkpoints:
 
     def _check_room(self, train: Any) -> None:
         """A disk that is too full is best noticed before it is full."""
-        need, free = size_of(train), free_space(self.path)
+        need, free = bytes_of(train), free_space(self.path)
         if need > free:
             raise self._error(f"it takes {human_bytes(need)} and {human_bytes(free)} are free")
 
@@ -147,11 +147,6 @@ class Checkpoints:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-
-
-def size_of(train: Any) -> int:
-    """Bytes of a state, or of its shapes."""
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(train))
 
 
 def free_space(path: Path) -> int:

@@ -19,7 +19,6 @@ from homing.version import __version__
 
 app = tyro.extras.SubcommandApp()
 
-Env = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
 Options = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE", help_behavior_hint="")]
 
 

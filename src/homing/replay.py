@@ -15,7 +15,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from homing.errors import unknown
-from homing.types import Array, Key, Segment
+from homing.types import Array, Key, Segment, bytes_of
 
 STORAGE_DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "float16": jnp.float16}
 
@@ -95,8 +95,7 @@ def empty(shape: RingShape) -> Ring:
 
 def size_in_bytes(shape: RingShape) -> int:
     """Bytes of such a ring, without making it."""
-    leaves = jax.tree.leaves(jax.eval_shape(lambda: empty(shape)))
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+    return bytes_of(jax.eval_shape(lambda: empty(shape)))
 
 
 def _store(x: Array, dtype: jnp.dtype) -> Array:

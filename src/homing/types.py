@@ -98,3 +98,8 @@ class Rollout(struct.PyTreeNode):
     reward: Array  # [T, N]
     discount: Array  # [T, N]  0 where the episode terminated
     last: Array  # [T, N]  bool: the next row is another episode
+
+
+def bytes_of(tree: Any) -> int:
+    """Of all leaves together, arrays or their shapes."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

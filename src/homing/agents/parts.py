@@ -6,23 +6,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from homing.nets import MLP, NetConfig
-from homing.types import Array, Key, Obs
+from homing.types import Array, Key
 
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 MIN_STD = 1e-3
-
-
-class Actor(nn.Module):
-    """Mean and log-deviation of the Gaussian under the tanh."""
-
-    config: NetConfig
-    action_dim: int
-
-    @nn.compact
-    def __call__(self, obs: Obs) -> tuple[Array, Array]:
-        out = MLP(self.config, 2 * self.action_dim)(jnp.concatenate([obs.state, obs.goal], axis=-1))
-        return mean_and_log_std(out)
 
 
 def mean_and_log_std(head: Array) -> tuple[Array, Array]:

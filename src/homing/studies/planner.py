@@ -10,7 +10,6 @@ from typing import Any
 import jax
 
 from homing.agents import make_agent
-from homing.checkpoints import size_of
 from homing.config import Plan, human_bytes
 from homing.errors import ConfigError
 from homing.progress import human_count, human_time
@@ -18,6 +17,7 @@ from homing.settings import Parts, RunConfig, build
 from homing.studies import speeds
 from homing.studies.points import Point
 from homing.training.population import can_vary, differing, shape_of
+from homing.types import bytes_of
 
 # A policy file and the metrics of a seed, roughly, beside what the learner weighs.
 METRICS_BYTES_PER_ROW = 1_000
@@ -224,7 +224,7 @@ class _Builder:
             self._made[key] = build(config)
         known = self._made[key]
         agent = make_agent(config.settings, known.env.spec)
-        learner = size_of(jax.eval_shape(agent.init, jax.random.key(0)))
+        learner = bytes_of(jax.eval_shape(agent.init, jax.random.key(0)))
         sizes = dataclasses.replace(known.plan.sizes, learner_bytes=learner)
         plan = dataclasses.replace(known.plan, config=config.train, sizes=sizes)
         return known._replace(agent=agent, plan=plan)

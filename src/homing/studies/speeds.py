@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median_high
 from typing import Any
 
 from homing.compilation import cache_folder
@@ -29,7 +30,7 @@ def shape_id(config: RunConfig) -> str:
         told["train"].pop(name)
     for name in ("save", "preset", "seeds"):
         told.pop(name)
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+    return _digest(told)
 
 
 def likeness(config: RunConfig) -> str:
@@ -37,7 +38,7 @@ def likeness(config: RunConfig) -> str:
     train = {k: v for k, v in to_json(config)["train"].items() if k not in ("total_steps", "evaluations")}
     nets = {k: v for k, v in to_json(config)["settings"].items() if isinstance(v, dict)}
     told = [config.env, config.agent, config.physics, config.episode_length, train, nets]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+    return _digest(told)
 
 
 def note(study: StudyFolder, program: ProgramFolder) -> None:
@@ -52,8 +53,8 @@ def note(study: StudyFolder, program: ProgramFolder) -> None:
         device=sessions[-1]["device"],
         config=configs[0],
         seeds=sum(len(config.seeds) for config in configs),
-        steps_per_second=_median([row[FIELDS[0]] for row in rows]),
-        evaluation_seconds=_median([row[FIELDS[1]] for row in rows]),
+        steps_per_second=median_high([row[FIELDS[0]] for row in rows]),
+        evaluation_seconds=median_high([row[FIELDS[1]] for row in rows]),
     )
 
 
@@ -95,16 +96,16 @@ def nearest(
     entries: Sequence[dict[str, Any]], config: RunConfig, seeds: int
 ) -> tuple[dict[str, Any], str] | None:
     """The measurement most like a program, and how like it is: measured, or estimated from another."""
-    for kind, alike in (
-        ("measured", lambda entry: entry["shape"] == shape_id(config)),
-        ("estimated", lambda entry: entry.get("like") == likeness(config)),
+    for kind, field, wanted in (
+        ("measured", "shape", shape_id(config)),
+        ("estimated", "like", likeness(config)),
     ):
-        fitting = [entry for entry in entries if alike(entry)]
+        fitting = [entry for entry in entries if entry.get(field) == wanted]
         if fitting:
             # Of equally near ones the latest.
             return min(reversed(fitting), key=lambda entry: abs(entry["seeds"] - seeds)), kind
     return None
 
 
-def _median(values: Sequence[float]) -> float:
-    return sorted(values)[len(values) // 2]
+def _digest(told: Any) -> str:
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]

@@ -12,7 +12,7 @@ from jax import lax
 
 from homing.evaluation import evaluate
 from homing.schedule import Schedule, Sizes
-from homing.types import Array, EnvState, Key, Metrics, Obs
+from homing.types import Array, EnvState, Key, Metrics, Obs, bytes_of
 
 # Streams of random numbers that start from a seed's key.
 COLLECT, EVALUATE = 0, 1
@@ -25,6 +25,12 @@ class TrainState(struct.PyTreeNode):
     ring: Any  # what is stored of the past; () where nothing is
     learner: Any
     key: Key  # never changes: an iteration's key is folded from it
+
+
+def first_state(env: Any, agent: Any, ring: Any, key: Key) -> TrainState:
+    """A seed that has done nothing yet."""
+    k_env, k_learner, k_run = jax.random.split(key, 3)
+    return TrainState(env=env.reset(k_env), ring=ring, learner=agent.init(k_learner), key=k_run)
 
 
 Iterate = Callable[[TrainState, Array], tuple[TrainState, Metrics]]
@@ -76,14 +82,9 @@ def sizes_of(env: Any, agent: Any) -> Sizes:
         state_dim=env.spec.state_dim,
         action_dim=env.spec.action_dim,
         goal_dim=env.spec.goal_dim,
-        learner_bytes=_size_of(agent.init, key),
-        env_bytes=_size_of(env.reset, key),
+        learner_bytes=bytes_of(jax.eval_shape(agent.init, key)),
+        env_bytes=bytes_of(jax.eval_shape(env.reset, key)),
     )
-
-
-def _size_of(fn: Callable[..., Any], *args: Any) -> int:
-    leaves = jax.tree.leaves(jax.eval_shape(fn, *args))
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
 
 def all_finite(train: TrainState) -> Array:

@@ -14,6 +14,7 @@ from homing.rollout import unroll
 from homing.training.loop import (
     TrainState,
     evaluate_greedy,
+    first_state,
     iteration_key,
     run_epoch,
     sizes_of,
@@ -31,8 +32,7 @@ class OnPolicy:
     plan: OnPolicyPlan
 
     def init(self, key: Key) -> TrainState:
-        k_env, k_learner, k_run = jax.random.split(key, 3)
-        return TrainState(env=self.env.reset(k_env), ring=(), learner=self.agent.init(k_learner), key=k_run)
+        return first_state(self.env, self.agent, (), key)
 
     def epoch(self, train: TrainState, start: Array, stop: Array) -> tuple[TrainState, Metrics]:
         """Iterations start..stop−1 and the means of their metrics."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from homing.checkpoints import Checkpoints, free_space, size_of
+from homing.checkpoints import Checkpoints, free_space
 from homing.compilation import Compiled, process_seconds
 from homing.config import human_bytes
 from homing.errors import HomingError
@@ -24,6 +24,7 @@ from homing.training.population import variants
 from homing.training.seeds import programs, seed_keys
 from homing.training.signals import Stopped, StopRequest
 from homing.training.tally import Tally, columns, pieces
+from homing.types import bytes_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Run:
             keys = self.placement.put(keys)
         resumed = bool(agreed(len(self.checkpoints.iterations())))
         compiled = Compiled(self.made, keys, fresh=not resumed)
-        self._check_disk(size_of(compiled.shapes))
+        self._check_disk(bytes_of(compiled.shapes))
         train = self._restored(compiled) if resumed else compiled.init()
         self._begin()
         request.polite = True

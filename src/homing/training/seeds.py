@@ -140,7 +140,7 @@ def evaluate_learners(env: Any, agent: Any, learner: Any, key: Key, explore: boo
     def one(learner: Any, key: Key) -> Metrics:
         return evaluate(env, lambda obs, k_act: agent.act(learner, obs, k_act, explore=explore), key)
 
-    return jax.jit(over_seeds(one, (0, None)))(learner, key)
+    return jitted(one, shared=1, arguments=2)(learner, key)
 
 
 def jitted(fn: Callable[..., Any], shared: int = 0, arguments: int = 1) -> Any:
