@@ -10,7 +10,7 @@ from scipy import stats
 from homing.agents import agent_config, make_agent
 from homing.agents import crl as crl_module
 from homing.agents.crl import CRL, CRLConfig
-from homing.agents.parts import squashed_sample
+from homing.agents.parts import squash, squashed_sample
 from homing.errors import ConfigError, UnknownNameError
 from homing.nets import NetConfig
 from homing.objectives.contrastive import OBJECTIVES
@@ -43,6 +43,10 @@ def some_batch(rows=12, seed=0):
     obs = Obs(state=normal(4), goal=normal(3))
     ones = jnp.ones(rows, jnp.float32)
     return Batch(obs=obs, action=jnp.tanh(normal(2)), next_obs=obs, reward=ones, discount=ones, weight=ones)
+
+
+def drawn(agent, seed, rows=12):
+    return agent.draw(jax.random.key(seed), rows)
 
 
 def test_defaults_are_the_papers():
@@ -93,9 +97,10 @@ def test_layer_norm_is_in_both_encoders_and_in_the_actor():
 
 @pytest.mark.parametrize("actor", [SMALL, NetConfig(width=12, depth=1)], ids=["one stack", "two stacks"])
 def test_update_is_the_gradient_step_of_each_loss_on_the_old_parameters(actor):
-    agent, batch, key = crl(actor_net=actor), some_batch(), jax.random.key(5)
+    agent, batch = crl(actor_net=actor), some_batch()
+    draws = drawn(agent, 5)
     old = jax.jit(agent.init)(jax.random.key(0))
-    new, metrics = jax.jit(agent.update)(old, batch, key, jnp.int32(0))
+    new, metrics = jax.jit(agent.update)(old, batch, draws, jnp.int32(0))
 
     def critic_loss(params):
         phi, psi = agent.encode(params, batch.obs, batch.action)
@@ -104,7 +109,7 @@ def test_update_is_the_gradient_step_of_each_loss_on_the_old_parameters(actor):
         return jnp.mean(rows + columns - 2 * jnp.diagonal(f)) + 0.1 * jnp.mean(rows**2)
 
     def actor_loss(params):
-        action, log_prob = squashed_sample(*agent.policy(params, batch.obs), jax.random.split(key)[0])
+        action, log_prob = squash(*agent.policy(params, batch.obs), draws.noise)
         phi, psi = agent.encode(old.params, batch.obs, action)
         return jnp.mean(log_prob + jnp.sqrt(jnp.sum((phi - psi) ** 2, axis=-1) + 1e-6))
 
@@ -140,7 +145,7 @@ def steps_of_members(agent, old, new):
 def test_entropy_weight_falls_while_the_policy_is_too_random():
     agent = crl()
     old = jax.jit(agent.init)(jax.random.key(0))
-    new, metrics = agent.update(old, some_batch(), jax.random.key(1), jnp.int32(0))
+    new, metrics = agent.update(old, some_batch(), drawn(agent, 1), jnp.int32(0))
     assert float(metrics["entropy"]) > agent.target_entropy == -1
     assert float(metrics["alpha"]) == 1
     assert float(new.params["log_alpha"]) == pytest.approx(-3e-4, rel=1e-3)
@@ -163,7 +168,7 @@ def test_every_objective_trains_with_every_energy(objective):
     def run(energy):
         agent = crl(objective=objective, energy=energy, random_goals=0.5)
         learner = agent.init(jax.random.key(0))
-        return agent.update(learner, batch, jax.random.key(1), jnp.int32(0))
+        return agent.update(learner, batch, drawn(agent, 1), jnp.int32(0))
 
     for energy in ENERGIES:
         learner, metrics = run(energy)
@@ -174,7 +179,7 @@ def test_two_inits_share_structure_and_strong_types():
     agent = crl()
     a, b = agent.init(jax.random.key(0)), agent.init(jax.random.key(1))
     assert jax.tree.structure(a) == jax.tree.structure(b)
-    c, _ = agent.update(a, some_batch(), jax.random.key(2), jnp.int32(0))
+    c, _ = agent.update(a, some_batch(), drawn(agent, 2), jnp.int32(0))
     for x, y, z in zip(*map(jax.tree.leaves, (a, b, c)), strict=True):
         assert x.aval == y.aval == z.aval
         assert not z.weak_type

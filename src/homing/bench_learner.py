@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from homing import ceilings, compiled_text, costs, hardware, profiles
+from homing import ceilings, compiled_text, compiler, costs, hardware, profiles
 from homing.agents import make_agent
 from homing.config import Plan
 from homing.config_onpolicy import OnPolicyConfig, OnPolicyPlan
@@ -25,7 +25,7 @@ from homing.training.seeds import jitted, seed_keys
 from homing.types import Array, Batch, Key, Obs, Rollout, bytes_of
 
 COUNTED_BY = {
-    "kernels": "the profiler, where there is a GPU",
+    "kernels": "the profiler, where there is a GPU and programs are no graphs",
     "launches": "instructions of the compiled loop that start something",
     "bytes": "what those instructions read and write",
     "flops": "matrix products of the traced update",
@@ -127,7 +127,7 @@ def rounds_of_updates(case: Case) -> Any:
 
         def one(i: Array, learner: Any) -> Any:
             index = i * updates + jnp.arange(updates, dtype=jnp.int32)
-            return lax.scan(step, learner, (prepared, index))[0]
+            return lax.scan(step, learner, (prepared, index), unroll=compiler.turns())[0]
 
         return lax.fori_loop(0, rounds, one, learner)
 
@@ -194,7 +194,7 @@ def bench(case: Case, seconds: float = 5.0) -> dict[str, Any]:
     begin = time.perf_counter()
     keys = seed_keys(case.config.seeds)
     learner, given = jitted(lambda key: (case.agent.init(key), prepared(case, key)))(keys)
-    program = rounds_of_updates(case).lower(learner, given, jnp.int32(1)).compile()
+    program = compiler.build(rounds_of_updates(case).lower(learner, given, jnp.int32(1)))
     compile_seconds = time.perf_counter() - begin
     told = measured(case, program, learner, given, seconds)
     ratio = float(case.plan.updates_ratio) / case.plan.steps_per_iteration
@@ -227,11 +227,14 @@ def measured(case: Case, program: Any, learner: Any, given: Any, seconds: float)
     rate = seeds * updates / each
     flops = _flops(case, *jax.tree.map(lambda x: x[0], (learner, given)))
     started = compiled_text.cost(program.as_text())
-    profiled = profiles.kernels(lambda: program(learner, given, jnp.int32(1)))
+    # Inside a graph the profiler sees nothing.
+    graphs = bool(compiler.options())
+    profiled = None if graphs else profiles.kernels(lambda: program(learner, given, jnp.int32(1)))
     told = {
         "updates_per_second": rate,
         "microseconds_per_update": 1e6 * each / updates,
         "microseconds_per_update_rounds": [1e6 * r / updates for r in rounds],
+        "graphs": graphs,
         "launches_per_update": started.launches / updates,
         **({} if profiled is None else {"kernels_per_update": profiled / updates}),
         "flops_per_update": flops,

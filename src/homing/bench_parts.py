@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from homing import bench_learner, replay
+from homing import bench_learner, compiler, replay
 from homing.bench_learner import Case
 from homing.ceilings import timed
 from homing.config_onpolicy import OnPolicyPlan
@@ -40,12 +40,13 @@ def measure(
     else:
         count = jnp.int32(collected)
         sampling = jitted(_sampling(parts.loop), shared=2, arguments=4)
-        sampling = sampling.lower(train.ring, train.key, count, count).compile()
+        sampling = compiler.build(sampling.lower(train.ring, train.key, count, count))
         sample, _ = timed(lambda n: sampling(train.ring, train.key, count, jnp.int32(n)), seconds / 3)
         told["sample"] = sample * _rounds(case)
         told["metrics"] = _metrics_seconds(parts.loop, train, count, seconds / 3)
         given = jitted(_prepared(parts.loop), shared=1, arguments=3)(train.ring, train.key, count)
-    program = bench_learner.rounds_of_updates(case).lower(train.learner, given, jnp.int32(1)).compile()
+    updating = bench_learner.rounds_of_updates(case).lower(train.learner, given, jnp.int32(1))
+    program = compiler.build(updating)
     learner = bench_learner.measured(case, program, train.learner, given, seconds / 3)
     told["update"] = 1e-6 * learner["microseconds_per_update"] * float(parts.plan.updates_ratio)
     return {"seconds": told, "learner": {"net_dtype": case.net_dtype, **learner}}
@@ -104,7 +105,7 @@ def _metrics_seconds(loop: Any, train: TrainState, collected: Array, seconds: fl
         return lax.fori_loop(0, count, body, _zeros(lambda: found(0)))
 
     given = (train.ring, train.learner, train.key)
-    program = jitted(run, shared=2, arguments=5).lower(*given, collected, jnp.int32(1)).compile()
+    program = compiler.build(jitted(run, shared=2, arguments=5).lower(*given, collected, jnp.int32(1)))
     return timed(lambda count: program(*given, collected, jnp.int32(count)), seconds)[0]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from homing import bench_learner, bench_parts, hardware
+from homing import bench_learner, bench_parts, compiler, hardware
 from homing.compilation import Compiled, process_seconds
 from homing.doctor import free_bytes
 from homing.schedule import Schedule
@@ -62,6 +62,7 @@ def bench(
         "preset": preset,
         **changes,
         "net_dtype": bench_learner.net_dtype(config.settings),
+        "graphs": bool(compiler.options()),
         "seeds": seeds,
         **_speeds(parts.plan, times),
         "seconds_per_evaluation": evaluation,

@@ -69,6 +69,18 @@ def _check_seconds(seconds: float) -> None:
         raise ConfigError(f"seconds is {seconds:g}; it must be more than 0")
 
 
+def _against(plain: dict[str, Any], row: dict[str, Any], rate: str) -> dict[str, Any]:
+    """What to add to a row that was measured plainly as well."""
+    return {
+        "plain": {rate: plain[rate], "net_dtype": plain["net_dtype"]},
+        "times_plain": row[rate] / plain[rate],
+    }
+
+
+def _ratio(row: dict[str, Any]) -> str:
+    return f"\n    {row['times_plain']:.2f} times the plain program" if "times_plain" in row else ""
+
+
 @bench_app.command(name="physics")
 def physics(
     env: tuple[str, ...] = ("ant",),
@@ -142,6 +154,7 @@ def train(
     seconds: float = 20.0,
     physics: str | None = None,
     breakdown: bool = True,
+    compare: Flag = False,
     cpu: Flag = False,
     json_: Json = False,
     out: Path | None = None,
@@ -160,11 +173,12 @@ def train(
         seconds: to measure each, after compiling; as long again for the breakdown
         physics: another pipeline than the environments' own
         breakdown: divide an iteration into its parts, each compiled by itself
+        compare: measure each again in float32 as XLA compiles it by default, and give the ratio
         cpu: compute on the CPU, even if there is a GPU
         json_: print JSON instead of lines
         out: also write the JSON to this file
     """
-    from homing import api, bench_train
+    from homing import api, bench_train, compiler
 
     _check_seconds(seconds)
     changes = _changes(her=her, num_envs=num_envs, batch_size=batch_size)
@@ -172,11 +186,15 @@ def train(
     api.choose_device(cpu)
     for id in env:
         for count in seeds:
+            given = (id, count, agent, preset, seconds, physics)
             row = bench_train.bench(
-                id, count, agent, preset, seconds, physics,
-                fresh=not told.rows, breakdown=breakdown, net=_net(net_dtype), **changes,
-            )  # fmt: skip
-            told.add(row, bench_train.line(row))
+                *given, fresh=not told.rows, breakdown=breakdown, net=_net(net_dtype), **changes
+            )
+            if compare:
+                with compiler.plain():
+                    plain = bench_train.bench(*given, fresh=False, breakdown=False, **changes)
+                row |= _against(plain, row, "env_steps_per_second")
+            told.add(row, bench_train.line(row) + _ratio(row))
     told.end()
 
 
@@ -189,6 +207,7 @@ def learner(
     batch_size: int | None = None,
     net_dtype: Dtype | None = None,
     seconds: float = 5.0,
+    compare: Flag = False,
     cpu: Flag = False,
     json_: Json = False,
     out: Path | None = None,
@@ -203,24 +222,26 @@ def learner(
         batch_size: rows of an update, instead of the preset's
         net_dtype: arithmetic of the networks, instead of the preset's
         seconds: to measure each, after compiling
+        compare: measure each again in float32 as XLA compiles it by default, and give the ratio
         cpu: compute on the CPU, even if there is a GPU
         json_: print JSON instead of lines
         out: also write the JSON to this file
     """
-    from homing import api, bench_learner
+    from homing import api, bench_learner, compiler
 
     _check_seconds(seconds)
     told = _Rows(json_, out)
     api.choose_device(cpu)
     changes = _changes(batch_size=batch_size)
-    cases = [
-        bench_learner.make_case(id, count, agent, preset, _net(net_dtype), **changes)
-        for id in env
-        for count in seeds
-    ]
-    for case in cases:
+    asked = [(id, count, agent, preset) for id in env for count in seeds]
+    make = bench_learner.make_case
+    cases = [(make(*what, _net(net_dtype), **changes), make(*what, **changes)) for what in asked]
+    for case, simple in cases:
         row = bench_learner.bench(case, seconds)
-        told.add(row, bench_learner.line(row))
+        if compare:
+            with compiler.plain():
+                row |= _against(bench_learner.bench(simple, seconds), row, "updates_per_second")
+        told.add(row, bench_learner.line(row) + _ratio(row))
     told.end()
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from homing.agents.base import SpaceSpec
-from homing.agents.parts import mean_and_log_std, squashed_sample
+from homing.agents.parts import mean_and_log_std, squash, squashed_sample
 from homing.errors import ConfigError, unknown
 from homing.nets import ADAM, Fit, Member, NetConfig, Stack, adam
 from homing.objectives import contrastive
 from homing.objectives.energies import ENERGIES
+from homing.objectives.sums import l2_log_sums
 from homing.types import Array, Batch, Key, Metrics, Obs
 
 
@@ -57,6 +58,13 @@ class CRLConfig:
             )
         if not 0 <= self.random_goals <= 1:
             raise ConfigError(f"random_goals {self.random_goals} is a share: choose it from 0 to 1")
+
+
+class Draws(NamedTuple):
+    """The random numbers of one update."""
+
+    noise: Array  # [B, action_dim], normal
+    swap: Array | None  # [B] bool: the policy's goal comes from the row before
 
 
 class CRL:
@@ -107,35 +115,43 @@ class CRL:
         """Mean and log-deviation of the Gaussian under the tanh."""
         return mean_and_log_std(*self.nets(params["nets"], actor=_join(obs.state, obs.goal)))
 
-    def update(self, learner: Fit, batch: Batch, key: Key, updates: Array) -> tuple[Fit, Metrics]:
+    def draw(self, key: Key, rows: int) -> Draws:
+        """The random numbers of one update."""
+        k_noise, k_swap = jax.random.split(key)
+        noise = jax.random.normal(k_noise, (rows, self.spec.action_dim), jnp.float32)
+        return Draws(noise=noise, swap=self._swaps(k_swap, rows))
+
+    def update(self, learner: Fit, batch: Batch, draws: Draws, updates: Array) -> tuple[Fit, Metrics]:
         del updates
         config = self.config
         rates = {
             "nets": self.nets.rates(phi=config.critic_lr, psi=config.critic_lr, actor=config.actor_lr),
             "log_alpha": jnp.asarray(config.alpha_lr, jnp.float32),
         }
-        return adam(learner, lambda params: self._loss(params, batch, key), rates)
+        return adam(learner, lambda params: self._loss(params, batch, draws), rates)
 
-    def _loss(self, params: Any, batch: Batch, key: Key) -> tuple[Array, Metrics]:
-        k_action, k_goal = jax.random.split(key)
-        obs, swap = batch.obs, self._swaps(k_goal, len(batch.action))
+    def _loss(self, params: Any, batch: Batch, draws: Draws) -> tuple[Array, Metrics]:
+        obs, swap = batch.obs, draws.swap
         phi, psi, head = self.nets(
             params["nets"],
             phi=_join(obs.state, batch.action),
             psi=obs.goal,
             actor=_join(obs.state, _mixed(obs.goal, swap)),
         )
-        action, log_prob = squashed_sample(*mean_and_log_std(head), k_action)
+        action, log_prob = squash(*mean_and_log_std(head), draws.noise)
         critic_loss, told = self._critic_loss(phi, psi)
         actor_loss, actor_told = self._actor_loss(params, obs.state, action, log_prob, _mixed(psi, swap))
         alpha_loss, alpha_told = self._alpha_loss(params, log_prob)
         return critic_loss + actor_loss + alpha_loss, told | actor_told | alpha_told
 
     def _critic_loss(self, phi: Array, psi: Array) -> tuple[Array, Metrics]:
-        config = self.config
-        logits = self.energy.pairs(phi, psi)
-        loss = contrastive.loss(logits, config.objective, config.logsumexp_weight)
-        return loss, {"critic_loss": loss} | contrastive.describe(logits)
+        config, logits = self.config, self.energy.pairs(phi, psi)
+        if config.energy == "l2" and config.objective in contrastive.OF_SUMS:
+            # The same loss, quicker; an update, which drops its metrics, then needs no logits.
+            loss = contrastive.loss_of_sums(l2_log_sums(phi, psi), config.objective, config.logsumexp_weight)
+        else:
+            loss = contrastive.loss(logits, config.objective, config.logsumexp_weight)
+        return loss, {"critic_loss": loss} | contrastive.describe(lax.stop_gradient(logits))
 
     def _actor_loss(
         self, params: Any, state: Array, action: Array, log_prob: Array, psi: Array

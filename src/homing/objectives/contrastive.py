@@ -7,6 +7,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import lax, nn
 
+from homing.objectives.sums import LogSums
 from homing.types import Array, Metrics
 
 Objective = Callable[[Array], Array]
@@ -104,6 +105,19 @@ def logsumexp_penalty(logits: Array) -> Array:
 def loss(logits: Array, objective: str, penalty_weight: float | Array) -> Array:
     """An objective by its name, plus the weighted penalty."""
     return OBJECTIVES[objective](logits) + penalty_weight * logsumexp_penalty(logits)
+
+
+# Objectives that see only log-sums and positives.
+OF_SUMS: dict[str, Callable[[LogSums], Array]] = {
+    "infonce": lambda sums: jnp.mean(sums.rows - sums.positives),
+    "infonce_backward": lambda sums: jnp.mean(sums.columns - sums.positives),
+    "infonce_symmetric": lambda sums: jnp.mean(sums.rows + sums.columns - 2 * sums.positives),
+}
+
+
+def loss_of_sums(sums: LogSums, objective: str, penalty_weight: float | Array) -> Array:
+    """`loss`, for those in OF_SUMS, without logits."""
+    return OF_SUMS[objective](sums) + penalty_weight * jnp.mean(jnp.square(sums.rows))
 
 
 def describe(logits: Array) -> Metrics:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from homing import relabel, replay
+from homing import compiler, relabel, replay
 from homing.agents.base import OffPolicyAgent
 from homing.config import Plan, TrainConfig
 from homing.replay import Ring, Timeline
@@ -76,7 +76,7 @@ class OffPolicy:
 
         def chunk(i: Array, learner: Any) -> Any:
             # Of fixed length, unlike the loop around it: an accelerator runs it without asking the host.
-            return lax.scan(self._step, learner, prepare(i * size, size))[0]
+            return lax.scan(self._step, learner, prepare(i * size, size), unroll=compiler.turns())[0]
 
         learner = lax.fori_loop(0, count // size, chunk, train.learner)
         if leftover:

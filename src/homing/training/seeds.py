@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from homing import compiler
 from homing.evaluation import evaluate
 from homing.training.devices import SEEDS, Placement
 from homing.training.offpolicy import TrainState
@@ -77,7 +78,7 @@ class Program:
         lowered = self.jitted.lower(state, self.values, *counts)
 
         def compile() -> Callable[..., Any]:
-            compiled = lowered.compile()
+            compiled = compiler.build(lowered)
             return lambda state, *counts: compiled(state, self.values, *counts)
 
         return compile

@@ -1,0 +1,64 @@
+"""How programs are compiled for a GPU: as graphs whose kernels run side by side, loops included.
+
+An update of small networks is some sixty kernels of a few microseconds. By default XLA starts those of one
+loop turn one after the other; in a graph each starts when the ones it needs are done, and the loop itself
+turns on the GPU without asking the host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+GRAPHS = {
+    "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
+    "xla_gpu_enable_command_buffer": ("FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,WHILE,CONDITIONAL"),
+}
+SWITCH = "HOMING_GRAPHS"
+"""Environment variable: 0 turns graphs off."""
+
+_plain = False
+
+
+def options() -> dict[str, str]:
+    """What `compile` of a traced program takes as `compiler_options`; none without a GPU, or graphs."""
+    if _plain or os.environ.get(SWITCH, "1") == "0" or jax.default_backend() != "gpu":
+        return {}
+    return GRAPHS if _supported() else {}
+
+
+def build(lowered: Any) -> Any:
+    """A traced program, compiled."""
+    return lowered.compile(compiler_options=options())
+
+
+def turns() -> int:
+    """Updates in one turn of a learner's loop: on a GPU the next one's beginning fills this one's end."""
+    return 4 if options() else 1
+
+
+@contextlib.contextmanager
+def plain() -> Iterator[None]:
+    """Programs traced and built inside are compiled as XLA does by default, to compare."""
+    global _plain
+    before, _plain = _plain, True
+    try:
+        yield
+    finally:
+        _plain = before
+
+
+@functools.cache
+def _supported() -> bool:
+    """Whether this version of XLA knows the options: an unknown one would fail every compilation."""
+    try:
+        jax.jit(lambda x: x + 1).lower(jnp.float32(0)).compile(compiler_options=GRAPHS)
+    except (RuntimeError, ValueError):
+        return False
+    return True
