@@ -121,3 +121,14 @@ def test_runs_that_differ_in_values_share_a_program_as_far_as_memory_goes():
     ]
     with pytest.raises(ConfigError, match="one seed of crl on walk needs"):
         planner.plan(made[:1], planner.Machine("a device", each // 2))
+
+
+def test_settings_from_outside_go_to_the_agents_that_have_them():
+    study = spec.load("paper/baselines")
+    made = points.points(study, Choice(changes={"updates_per_step": "1/64", "net.width": 64}))
+    ratios = {point.labels["method"]: getattr(point.config.train, "updates_per_step", None) for point in made}
+    assert ratios.pop("PPO") is None
+    assert set(ratios.values()) == {1 / 64}
+    assert all(point.config.settings.actor_net.width == 64 for point in made)
+    with pytest.raises(HomingError, match="did you mean 'updates_per_step'"):
+        points.points(study, Choice(changes={"updates_per_stp": 0.5}))

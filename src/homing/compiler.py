@@ -18,7 +18,9 @@ import jax.numpy as jnp
 
 GRAPHS = {
     "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
-    "xla_gpu_enable_command_buffer": ("FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,WHILE,CONDITIONAL"),
+    "xla_gpu_enable_command_buffer": (
+        "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,WHILE,CONDITIONAL"
+    ),
 }
 SWITCH = "HOMING_GRAPHS"
 """Environment variable: 0 turns graphs off."""

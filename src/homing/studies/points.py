@@ -11,6 +11,7 @@ from typing import Any
 
 from homing.errors import ConfigError, HomingError, unknown
 from homing.nets import NetConfig
+from homing.presets import DEFAULT, preset
 from homing.quantities import parse_count, parse_ratio
 from homing.settings import RunConfig, SaveConfig, run_config
 from homing.studies.spec import Changes, Labels, Study
@@ -54,14 +55,21 @@ class Choice:
 def points(study: Study, choice: Choice | None = None) -> list[Point]:
     """All runs of a study, in the order of its grid; the first impossible setting is an error."""
     choice = choice or Choice()
-    made = []
+    made: list[Point] = []
+    known: dict[str, None] = {}
     for labels, changes in study.points():
         try:
-            config = _config({**changes, **choice.changes}, choice)
+            known |= (has := dict.fromkeys(_known(changes)))
+            # Agents differ in what can be set: each takes what it has.
+            above = {name: value for name, value in choice.changes.items() if name.partition(".")[0] in has}
+            config = _config({**changes, **above}, choice)
         except HomingError as error:
             where = ", ".join(f"{axis} = {label}" for axis, label in labels.items())
             raise ConfigError(f"study {study.name} at {where}: {error}") from None
         made.append(Point(labels, slug(labels), config))
+    for name in choice.changes:
+        if name.partition(".")[0] not in known:
+            raise unknown("setting", name, known)
     if len({point.name for point in made}) < len(made):
         raise ConfigError(f"study {study.name}: two runs would have the same folder; rename their labels")
     return made
@@ -107,6 +115,15 @@ def _readable(axis: str, label: Any) -> str:
     return label if plain else f"{axis}={label}".replace("=", "_")
 
 
+def _known(changes: Changes) -> list[str]:
+    """Names that can be set for the run with these changes; `net` stands for all its networks."""
+    if "agent" not in changes:
+        return [*RUN_FIELDS]
+    base = preset(changes["agent"], changes.get("preset", DEFAULT))
+    parts = (base.train, base.agent, SaveConfig())
+    return [*RUN_FIELDS, "net", *(field.name for part in parts for field in dataclasses.fields(part))]
+
+
 def _config(changes: Changes, choice: Choice) -> RunConfig:
     fields = {name: value for name, value in changes.items() if name in RUN_FIELDS}
     settings = {name: value for name, value in changes.items() if name not in RUN_FIELDS}
@@ -115,12 +132,12 @@ def _config(changes: Changes, choice: Choice) -> RunConfig:
             raise ConfigError(f"no {needed} is named, neither in [run] nor in the grid")
     asked = fields.pop("seeds", 1)
     seeds = _seeds(asked if choice.seeds is None else choice.seeds)
-    agent, env, preset = fields.pop("agent"), fields.pop("env"), fields.pop("preset", "paper")
-    base = run_config(agent, env, preset_name=preset, seeds=seeds, changes=SAVE, **fields)
+    agent, env, name = fields.pop("agent"), fields.pop("env"), fields.pop("preset", DEFAULT)
+    base = run_config(agent, env, preset_name=name, seeds=seeds, changes=SAVE, **fields)
     config = run_config(
         agent,
         env,
-        preset_name=preset,
+        preset_name=name,
         seeds=seeds,
         changes=SAVE | changed_parts(base, settings),
         **fields,
