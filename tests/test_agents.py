@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from agent_helpers import NETS, SMALL, SPEC
+from agent_helpers import NETS, SMALL, SPEC, some_batch
 from probes import walk
 from run_helpers import SAVE, TRAIN, Watch, assert_same_results, no_key_check, probe_envs, run  # noqa: F401
 
@@ -22,7 +22,7 @@ from homing.presets import preset
 from homing.training import runner
 from homing.training.loops import make_loop, make_plan
 from homing.training.seeds import programs, seed_keys
-from homing.types import Obs
+from homing.types import Moment, Obs
 
 ON_POLICY = OnPolicyConfig(total_steps=1_920, num_envs=8, unroll_length=10, evaluations=4, eval_envs=8)
 SETTINGS = {
@@ -36,6 +36,31 @@ slow = pytest.mark.slow
 
 def loop_config(name):
     return ON_POLICY if name == "ppo" else TRAIN
+
+
+@pytest.mark.parametrize("name", ["crl", "sac", "td3"])
+def test_steps_are_as_long_as_the_pace_says(name):
+    agent = make_agent(SETTINGS[name], SPEC)
+    learner = jax.jit(agent.init)(jax.random.key(0))
+    draws = agent.draw(jax.random.key(1), 6)
+    update = jax.jit(agent.update)
+
+    def step(pace):
+        after, _ = update(learner, some_batch(), draws, Moment(jnp.int32(1), jnp.float32(pace)))
+        moved = jax.tree.map(lambda a, b: jnp.abs(a - b).max(), *(fits_of(x) for x in (after, learner)))
+        return max(map(float, jax.tree.leaves(moved)))
+
+    assert step(0.5) == pytest.approx(0.5 * step(1.0), rel=1e-3)
+    assert step(0.0) == 0
+
+
+def fits_of(learner):
+    """Parameters of the networks; targets, statistics and the entropy's weight left out."""
+    learner = getattr(learner, "learner", learner)
+    if hasattr(learner, "critic"):
+        return {"critic": learner.critic.params, "actor": learner.actor.params}
+    params = getattr(learner, "fit", learner).params
+    return {part: value for part, value in params.items() if part != "log_alpha"}
 
 
 @pytest.mark.parametrize("name", AGENTS)

@@ -148,6 +148,9 @@ def test_the_largest_setting_that_fits_is_offered():
         ({"updates_per_step": 0.0}, "positive ratio"),
         ({"updates_per_step": 1e-9}, "raise it to"),
         ({"num_envs": 0}, "at least 1"),
+        ({"newest": 0.0}, "above 0, up to 1"),
+        ({"newest": 1.5}, "above 0, up to 1"),
+        ({"final_rate": -0.1}, "from 0 to 1"),
         ({"unroll_length": 40_000, "replay_rows": 50_000}, "at most 32767"),
     ],
 )

@@ -15,7 +15,7 @@ from homing.errors import ConfigError, UnknownNameError
 from homing.nets import NetConfig
 from homing.objectives.contrastive import OBJECTIVES
 from homing.objectives.energies import ENERGIES
-from homing.types import Batch, Obs
+from homing.types import Batch, Moment, Obs
 
 SPEC = ProbeSpec(state_dim=4, action_dim=2, goal_dim=3, goal_indices=(0, 1, 2), threshold=0.1)
 SMALL = NetConfig(width=16)
@@ -100,7 +100,7 @@ def test_update_is_the_gradient_step_of_each_loss_on_the_old_parameters(actor):
     agent, batch = crl(actor_net=actor), some_batch()
     draws = drawn(agent, 5)
     old = jax.jit(agent.init)(jax.random.key(0))
-    new, metrics = jax.jit(agent.update)(old, batch, draws, jnp.int32(0))
+    new, metrics = jax.jit(agent.update)(old, batch, draws, Moment())
 
     def critic_loss(params):
         phi, psi = agent.encode(params, batch.obs, batch.action)
@@ -145,7 +145,7 @@ def steps_of_members(agent, old, new):
 def test_entropy_weight_falls_while_the_policy_is_too_random():
     agent = crl()
     old = jax.jit(agent.init)(jax.random.key(0))
-    new, metrics = agent.update(old, some_batch(), drawn(agent, 1), jnp.int32(0))
+    new, metrics = agent.update(old, some_batch(), drawn(agent, 1), Moment())
     assert float(metrics["entropy"]) > agent.target_entropy == -1
     assert float(metrics["alpha"]) == 1
     assert float(new.params["log_alpha"]) == pytest.approx(-3e-4, rel=1e-3)
@@ -168,7 +168,7 @@ def test_every_objective_trains_with_every_energy(objective):
     def run(energy):
         agent = crl(objective=objective, energy=energy, random_goals=0.5)
         learner = agent.init(jax.random.key(0))
-        return agent.update(learner, batch, drawn(agent, 1), jnp.int32(0))
+        return agent.update(learner, batch, drawn(agent, 1), Moment())
 
     for energy in ENERGIES:
         learner, metrics = run(energy)
@@ -179,7 +179,7 @@ def test_two_inits_share_structure_and_strong_types():
     agent = crl()
     a, b = agent.init(jax.random.key(0)), agent.init(jax.random.key(1))
     assert jax.tree.structure(a) == jax.tree.structure(b)
-    c, _ = agent.update(a, some_batch(), drawn(agent, 2), jnp.int32(0))
+    c, _ = agent.update(a, some_batch(), drawn(agent, 2), Moment())
     for x, y, z in zip(*map(jax.tree.leaves, (a, b, c)), strict=True):
         assert x.aval == y.aval == z.aval
         assert not z.weak_type

@@ -15,7 +15,7 @@ from homing.agents import AGENTS
 from homing.envs.registry import ENVIRONMENTS
 from homing.objectives.contrastive import OBJECTIVES
 from homing.presets import PRESETS
-from homing.types import Batch, Obs
+from homing.types import Batch, Moment, Obs
 
 ROOT = Path(__file__).parent.parent
 
@@ -65,7 +65,7 @@ def test_the_example_of_an_own_agent_learns_to_imitate(example):
     learner, losses = agent.init(k_init), []
     update = jax.jit(agent.update)
     for _ in range(200):
-        learner, metrics = update(learner, batch, None, jnp.zeros((), jnp.int32))
+        learner, metrics = update(learner, batch, None, Moment())
         losses.append(float(metrics["actor_loss"]))
     assert losses[-1] < 0.1 * losses[0]
     action = agent.act(learner, obs, k_act, explore=False)

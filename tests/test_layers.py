@@ -34,17 +34,29 @@ ALLOWED = {
     "costs": set(),
     "compiled_text": set(),
     "profiles": set(),
+    "compiler": set(),
     "ceilings": {"types"},
     "bench_figures": {"errors", "report"},
     "bench_learner": BASE
-    | {"agents", "ceilings", "compiled_text", "config", "config_onpolicy", "costs", "doctor", "hardware"}
+    | {
+        "agents",
+        "ceilings",
+        "compiled_text",
+        "compiler",
+        "config",
+        "config_onpolicy",
+        "costs",
+        "doctor",
+        "hardware",
+    }
     | {"nets", "profiles", "schedule", "settings", "training"},
-    "bench_parts": BASE | {"bench_learner", "ceilings", "config_onpolicy", "replay", "settings", "training"},
+    "bench_parts": BASE
+    | {"bench_learner", "ceilings", "compiler", "config_onpolicy", "replay", "settings", "training"},
     "bench_scaling": BASE
     | {"bench", "bench_learner", "bench_train", "doctor", "envs", "presets", "schedule", "settings"},
     "studies": BASE
-    | {"agents", "api", "checkpoints", "compilation", "config", "doctor", "hardware", "nets", "progress"}
-    | {"quantities", "report", "runs", "settings", "training"},
+    | {"agents", "api", "checkpoints", "compilation", "config", "doctor", "hardware", "nets", "presets"}
+    | {"progress", "quantities", "report", "runs", "settings", "training"},
 }
 
 

@@ -10,7 +10,7 @@ from homing.agents import make_agent
 from homing.agents.normalised import LIMIT, Moments, Normalised, no_moments, scaled, with_rows
 from homing.agents.ppo import PPO
 from homing.agents.sac import SACConfig
-from homing.types import Obs
+from homing.types import Moment, Obs
 
 
 def test_moments_are_those_of_all_rows_together():
@@ -50,7 +50,7 @@ class Recorder:
     def act(self, learner, obs, key, *, explore):
         return obs
 
-    def update(self, learner, batch, draws, updates):
+    def update(self, learner, batch, draws, moment):
         return learner + 1, {"batch": batch}
 
 
@@ -68,7 +68,7 @@ def test_an_agent_sees_normalised_observations_everywhere():
     np.testing.assert_allclose(np.asarray(learner.goal.mean), np.asarray(reached).mean((0, 1)) / 2, rtol=1e-4)
     assert agent.goal_sampler == "final"
     batch = some_batch()
-    after, told = agent.update(learner, batch, None, jnp.int32(0))
+    after, told = agent.update(learner, batch, None, Moment())
     for name in ("obs", "next_obs"):
         raw, shown = getattr(batch, name), getattr(told["batch"], name)
         np.testing.assert_allclose(shown.state, scaled(learner.state, raw.state))

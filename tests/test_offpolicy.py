@@ -49,16 +49,16 @@ class Witness:
     def act(self, learner, obs, key, *, explore):
         return jnp.zeros((obs.state.shape[0], 1), jnp.float32)
 
-    def update(self, learner, batch, key, updates):
+    def update(self, learner, batch, key, moment):
         ahead = batch.obs.goal[:, 1] - batch.obs.state[:, 1]
         strange = (batch.obs.goal[:, 0] != batch.obs.state[:, 0]) | (ahead < 1)
         learner = Seen(
             updates=learner.updates + 1,
-            counts_wrong=learner.counts_wrong + (updates != learner.updates).astype(jnp.int32),
+            counts_wrong=learner.counts_wrong + (moment.updates != learner.updates).astype(jnp.int32),
             strangers=learner.strangers + jnp.sum(strange, dtype=jnp.int32),
             past_border=learner.past_border + jnp.sum(ahead > 7, dtype=jnp.int32),
         )
-        return learner, {"one": jnp.ones((), jnp.float32), "update": updates.astype(jnp.float32)}
+        return learner, {"one": jnp.ones((), jnp.float32), "update": moment.updates.astype(jnp.float32)}
 
 
 def run(config, agent=None):
@@ -92,6 +92,17 @@ def test_updates_are_as_planned_and_goals_from_the_rows_own_episode(ratio, chunk
     assert all(metrics["finite"] for metrics in told)
 
 
+def test_rates_fall_in_a_straight_line_to_their_last_share():
+    config = dataclasses.replace(CONFIG, final_rate=0.25)
+    env = turnstile(num_envs=5, episode_length=30)
+    loop = OffPolicy(env, Witness(), make_plan(config, env, Witness()))
+    total = loop.plan.total_updates
+    pace = [float(loop._moment(jnp.int32(made)).pace) for made in (0, total // 2, total)]
+    assert pace == pytest.approx([1, 1 - 0.75 * (total // 2) / total, 0.25])
+    same = OffPolicy(env, Witness(), make_plan(CONFIG, env, Witness()))
+    assert float(same._moment(jnp.int32(total - 1)).pace) == 1
+
+
 class HindsightWitness(Witness):
     """Counts rows whose goal is neither the commanded one nor of their own episode."""
 
@@ -100,7 +111,7 @@ class HindsightWitness(Witness):
     def __init__(self, goal_sampler):
         self.goal_sampler = goal_sampler
 
-    def update(self, learner, batch, key, updates):
+    def update(self, learner, batch, key, moment):
         number, goal = batch.obs.state[:, 0], batch.obs.goal
         commanded = jnp.all(jnp.abs(goal) <= 1, axis=-1)
         # Numbers of episodes begin at 1, so that a row never written would show as a stranger.

@@ -112,6 +112,16 @@ def test_sampling_is_uniform_up_to_the_oldest_and_newest_row(count):
     assert stats.chisquare(cells).pvalue > 1e-3
 
 
+@pytest.mark.parametrize(("newest", "oldest"), [(0.5, 10), (0.33, 13), (0.1, 18)])
+def test_the_newest_share_alone_is_drawn_from(newest, oldest):
+    ring, line, _ = filled(9)
+    rows = replay.sample(ring, line, jax.random.key(1), 30_000, newest)
+    cells = np.bincount(np.asarray(rows.position))
+    assert not cells[:oldest].any()
+    assert len(cells) == int(line.filled) == 20
+    assert stats.chisquare(cells[oldest:]).pvalue > 1e-3
+
+
 @pytest.mark.parametrize(("storage", "itemsize"), [("float32", 4), ("bfloat16", 2), ("float16", 2)])
 def test_storage_dtype_and_size(storage, itemsize):
     shape = RingShape(2, 3, 4, state_dim=5, action_dim=2, goal_dim=3, storage=storage)

@@ -22,7 +22,7 @@ from homing.schedule import WORKSPACE, Sizes, human_bytes
 from homing.settings import RunConfig, environment, run_config
 from homing.training.offpolicy import draws
 from homing.training.seeds import jitted, seed_keys
-from homing.types import Array, Batch, Key, Obs, Rollout, bytes_of
+from homing.types import Array, Batch, Key, Moment, Obs, Rollout, bytes_of
 
 COUNTED_BY = {
     "kernels": "the profiler, where there is a GPU and programs are no graphs",
@@ -123,7 +123,7 @@ def rounds_of_updates(case: Case) -> Any:
     def off_policy(learner: Any, prepared: Any, rounds: Array) -> Any:
         def step(learner: Any, given: tuple[Any, Array]) -> tuple[Any, None]:
             (batch, drawn), index = given
-            return agent.update(learner, batch, drawn, index)[0], None
+            return agent.update(learner, batch, drawn, Moment(index))[0], None
 
         def one(i: Array, learner: Any) -> Any:
             index = i * updates + jnp.arange(updates, dtype=jnp.int32)
@@ -251,7 +251,7 @@ def _flops(case: Case, learner: Any, given: Any) -> float:
     if case.on_policy:
         learn = lambda learner, given: case.agent.learn(learner, *given)[0]
         return costs.product_flops(learn, learner, given) / case.updates
-    update = lambda learner, given: case.agent.update(learner, *given, jnp.int32(0))[0]
+    update = lambda learner, given: case.agent.update(learner, *given, Moment())[0]
     return costs.product_flops(update, learner, jax.tree.map(lambda x: x[0], given))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-GRAPHS = {
+GRAPHS: dict[str, str | bool] = {
     "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
     "xla_gpu_enable_command_buffer": (
         "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,WHILE,CONDITIONAL"
@@ -28,7 +28,7 @@ SWITCH = "HOMING_GRAPHS"
 _plain = False
 
 
-def options() -> dict[str, str]:
+def options() -> dict[str, str | bool]:
     """What `compile` of a traced program takes as `compiler_options`; none without a GPU, or graphs."""
     if _plain or os.environ.get(SWITCH, "1") == "0" or jax.default_backend() != "gpu":
         return {}

@@ -33,6 +33,10 @@ class TrainConfig:
     """Rows kept of each lane."""
     prefill_rows: int = 1_000
     """Rows collected of each lane by the untrained policy before the first update."""
+    newest: float = 1.0
+    """Share of the stored rows that batches are drawn from, the newest ones; 1 draws from all."""
+    final_rate: float = 1.0
+    """Learning rates fall in a straight line to this share of themselves at the end; 1 leaves them alone."""
     evaluations: int = 200
     """Evaluations in the run, evenly spread; the last is at its end."""
     eval_envs: int = 256
@@ -51,6 +55,10 @@ class TrainConfig:
             raise ConfigError(
                 f"updates_per_step is {self.updates_per_step}; choose a positive ratio, such as 0.0625"
             )
+        if not 0 < self.newest <= 1:
+            raise ConfigError(f"newest is {self.newest:g}, a share of replay: choose it above 0, up to 1")
+        if not 0 <= self.final_rate <= 1:
+            raise ConfigError(f"final_rate is {self.final_rate:g}, a share of rates: choose it from 0 to 1")
         if self.storage not in replay.STORAGE_DTYPES:
             raise unknown("storage dtype", self.storage, replay.STORAGE_DTYPES)
         if self.unroll_length > MAX_UNROLL:

@@ -166,10 +166,11 @@ def timeline(ring: Ring, collected: Array) -> Timeline:
     return Timeline(oldest=oldest, filled=newest + 1, ends=lax.cummin(ends, axis=0, reverse=True))
 
 
-def sample(ring: Ring, line: Timeline, key: Key, batch_size: int) -> Rows:
-    """`batch_size` rows, uniform over all stored rows of all lanes, with replacement."""
+def sample(ring: Ring, line: Timeline, key: Key, batch_size: int, newest: float = 1.0) -> Rows:
+    """`batch_size` rows, uniform over the `newest` share of the rows of all lanes, with replacement."""
     k_position, k_lane = jax.random.split(key)
-    position = jax.random.randint(k_position, (batch_size,), 0, line.filled, jnp.int32)
+    oldest = jnp.int32(0) if newest == 1 else jnp.floor((1 - newest) * line.filled).astype(jnp.int32)
+    position = jax.random.randint(k_position, (batch_size,), oldest, line.filled, jnp.int32)
     lane = jax.random.randint(k_lane, (batch_size,), 0, ring.lanes, jnp.int32)
     return Rows(position=position, lane=lane, remaining=remaining(ring, line, position, lane))
 

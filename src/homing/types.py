@@ -5,7 +5,7 @@ Axis letters: T time, N environments (lanes), B batch rows, U updates, S seeds.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from flax import struct
@@ -68,6 +68,15 @@ class Segment(struct.PyTreeNode):
     reward: Array  # [T, N]
     discount: Array  # [T, N]  0 where the episode terminated
     last: Array  # [T, N]  bool: the next row is another episode
+
+
+class Moment(NamedTuple):
+    """When an update is made; the same for all seeds."""
+
+    updates: Array | int = 0
+    """[] int32: updates made before."""
+    pace: Array | float = 1.0
+    """[] float32: what learning rates are to be multiplied by now."""
 
 
 class Batch(struct.PyTreeNode):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
-from homing.types import Array, Batch, Key, Metrics, Obs, Rollout
+from homing.types import Array, Batch, Key, Metrics, Moment, Obs, Rollout
 
 L = TypeVar("L")
 
@@ -46,8 +46,8 @@ class OffPolicyAgent(Protocol[L]):
         """Actions in [−1, 1] for observations [...]; without `explore` the key has no influence."""
         ...
 
-    def update(self, learner: L, batch: Batch, key: Any, updates: Array) -> tuple[L, Metrics]:
-        """One gradient step; `updates` [] int32 were made before it, the same number for every seed.
+    def update(self, learner: L, batch: Batch, key: Any, moment: Moment) -> tuple[L, Metrics]:
+        """One gradient step; `moment` says how many were made before, and the pace of learning rates.
 
         An agent that also has `draw(key, rows)` gets its result in place of a key: the loop then draws the
         random numbers of many updates at once, which is quicker.

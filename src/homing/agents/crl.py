@@ -16,7 +16,7 @@ from homing.nets import ADAM, Fit, Member, NetConfig, Stack, adam
 from homing.objectives import contrastive
 from homing.objectives.energies import ENERGIES
 from homing.objectives.sums import l2_log_sums
-from homing.types import Array, Batch, Key, Metrics, Obs
+from homing.types import Array, Batch, Key, Metrics, Moment, Obs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,11 +121,11 @@ class CRL:
         noise = jax.random.normal(k_noise, (rows, self.spec.action_dim), jnp.float32)
         return Draws(noise=noise, swap=self._swaps(k_swap, rows))
 
-    def update(self, learner: Fit, batch: Batch, draws: Draws, updates: Array) -> tuple[Fit, Metrics]:
-        del updates
-        config = self.config
+    def update(self, learner: Fit, batch: Batch, draws: Draws, moment: Moment) -> tuple[Fit, Metrics]:
+        config, pace = self.config, moment.pace
+        critic, actor = pace * config.critic_lr, pace * config.actor_lr
         rates = {
-            "nets": self.nets.rates(phi=config.critic_lr, psi=config.critic_lr, actor=config.actor_lr),
+            "nets": self.nets.rates(phi=critic, psi=critic, actor=actor),
             "log_alpha": jnp.asarray(config.alpha_lr, jnp.float32),
         }
         return adam(learner, lambda params: self._loss(params, batch, draws), rates)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from homing.types import Array, Key, Metrics, Obs, Rollout
+from homing.types import Array, Key, Metrics, Moment, Obs, Rollout
 
 MIN_STD = 1e-3  # an entry that never changes is shifted, not blown up
 LIMIT = 10.0  # deviations
@@ -104,9 +104,9 @@ class Normalised:
         return self.agent.value(learner.learner, self._seen(learner, obs), action)
 
     def update(
-        self, learner: NormalisedLearner, batch: Any, draws: Any, updates: Array
+        self, learner: NormalisedLearner, batch: Any, draws: Any, moment: Moment
     ) -> tuple[NormalisedLearner, Metrics]:
-        inner, metrics = self.agent.update(learner.learner, self._seen(learner, batch), draws, updates)
+        inner, metrics = self.agent.update(learner.learner, self._seen(learner, batch), draws, moment)
         return learner.replace(learner=inner), metrics
 
     def choose(self, learner: NormalisedLearner, obs: Obs, key: Key) -> Array:

@@ -23,7 +23,7 @@ from homing.agents.actor_critic import (
 from homing.agents.base import SpaceSpec
 from homing.agents.parts import softplus_gaussian, squash, squashed_sample
 from homing.nets import ADAM, MLP, Fit, adam
-from homing.types import Array, Batch, Key, Metrics, Obs
+from homing.types import Array, Batch, Key, Metrics, Moment, Obs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,11 +86,11 @@ class SAC:
         return jax.random.normal(key, (2, rows, self.spec.action_dim), jnp.float32)
 
     def update(
-        self, learner: SACLearner, batch: Batch, noise: Array, updates: Array
+        self, learner: SACLearner, batch: Batch, noise: Array, moment: Moment
     ) -> tuple[SACLearner, Metrics]:
-        del updates
-        config = self.config
-        rates = {"actor": config.actor_lr, "critic": config.critic_lr, "log_alpha": config.alpha_lr}
+        config, pace = self.config, moment.pace
+        rates = {"actor": pace * config.actor_lr, "critic": pace * config.critic_lr}
+        rates |= {"log_alpha": config.alpha_lr}
         rates = jax.tree.map(lambda rate: jnp.asarray(rate, jnp.float32), rates)
         loss = lambda params: self._loss(params, learner.target, batch, noise)
         fit, metrics = adam(learner.fit, loss, rates)

@@ -14,7 +14,7 @@ from homing.agents.actor_critic import ActorCriticConfig, Critics, forward, init
 from homing.agents.base import SpaceSpec
 from homing.errors import ConfigError
 from homing.nets import ADAM, MLP, Fit, adam
-from homing.types import Array, Batch, Key, Metrics, Obs
+from homing.types import Array, Batch, Key, Metrics, Moment, Obs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,16 +89,17 @@ class TD3:
         return jax.random.normal(key, (rows, self.spec.action_dim), jnp.float32)
 
     def update(
-        self, learner: TD3Learner, batch: Batch, noise: Array, updates: Array
+        self, learner: TD3Learner, batch: Batch, noise: Array, moment: Moment
     ) -> tuple[TD3Learner, Metrics]:
         target = self._target(learner, batch, noise)
         loss = lambda params: self._critic_loss(params, batch, target)
-        critic, metrics = adam(learner.critic, loss, jnp.asarray(self.config.critic_lr, jnp.float32))
+        rate = jnp.asarray(moment.pace * self.config.critic_lr, jnp.float32)
+        critic, metrics = adam(learner.critic, loss, rate)
         learner = learner.replace(critic=critic)
         metrics |= self._actor_loss(learner.actor.params, critic.params, batch.obs)[1]
         # The count is the same for all seeds, so this stays a branch where they run side by side.
-        due = (updates + 1) % self.config.delay == 0
-        return lax.cond(due, lambda: self._follow(learner, batch.obs), lambda: learner), metrics
+        due = (moment.updates + 1) % self.config.delay == 0
+        return lax.cond(due, lambda: self._follow(learner, batch.obs, moment.pace), lambda: learner), metrics
 
     def _target(self, learner: TD3Learner, batch: Batch, noise: Array) -> Array:
         """r + γ min Q′(s′, π′(s′) + noise) [B]; nothing follows a fall."""
@@ -117,10 +118,10 @@ class TD3:
         loss = td_loss(q, target, batch.weight)
         return loss, {"critic_loss": loss, "q": jnp.mean(q), "reward": jnp.mean(batch.reward)}
 
-    def _follow(self, learner: TD3Learner, obs: Obs) -> TD3Learner:
+    def _follow(self, learner: TD3Learner, obs: Obs, pace: Array | float) -> TD3Learner:
         """One step of the policy up the first critic, and of all targets towards what was learned."""
         loss = lambda params: self._actor_loss(params, learner.critic.params, obs)
-        actor, _ = adam(learner.actor, loss, jnp.asarray(self.config.actor_lr, jnp.float32))
+        actor, _ = adam(learner.actor, loss, jnp.asarray(pace * self.config.actor_lr, jnp.float32))
         return learner.replace(
             actor=actor,
             target_critic=polyak(learner.target_critic, learner.critic.params, self.config.tau),

@@ -23,7 +23,7 @@ from homing.training.loop import (
     sizes_of,
     watched,
 )
-from homing.types import Array, Batch, Key, Metrics, Obs
+from homing.types import Array, Batch, Key, Metrics, Moment, Obs
 
 # Batches on which an iteration's metrics are measured.
 MEASURED_BATCHES = 8
@@ -71,7 +71,7 @@ class OffPolicy:
         before = updates_before(self.plan, iteration)
         count = updates_before(self.plan, iteration + 1) - before
 
-        def prepare(first: Array, updates: int) -> tuple[Batch, Any, Array]:
+        def prepare(first: Array, updates: int) -> tuple[Batch, Any, Moment]:
             return self._prepare(train.ring, line, key, first, before, updates)
 
         def chunk(i: Array, learner: Any) -> Any:
@@ -92,7 +92,7 @@ class OffPolicy:
         def one(key: Key) -> Metrics:
             k_batch, k_update = jax.random.split(key)
             batch = self._batch(train.ring, line, k_batch)
-            return self.agent.update(train.learner, batch, self._draw(k_update), updates)[1]
+            return self.agent.update(train.learner, batch, self._draw(k_update), self._moment(updates))[1]
 
         return jax.tree.map(
             lambda x: jnp.mean(x, axis=0), lax.map(one, jax.random.split(key, MEASURED_BATCHES))
@@ -105,24 +105,30 @@ class OffPolicy:
     def _batch(self, ring: Ring, line: Timeline, key: Key) -> Batch:
         """One batch of relabelled rows [B]."""
         k_rows, k_goals = jax.random.split(key)
-        rows = replay.sample(ring, line, k_rows, self.plan.config.batch_size)
+        config = self.plan.config
+        rows = replay.sample(ring, line, k_rows, config.batch_size, config.newest)
         agent = self.agent
         goal = relabel.goals(agent.goal_sampler, agent.goal_share, ring, line, rows, k_goals, agent.gamma)
         return relabel.batch(ring, line, rows, goal, self.env.reward, self.env.shaping)
 
     def _prepare(
         self, ring: Ring, line: Timeline, key: Key, first: Array, before: Array, count: int
-    ) -> tuple[Batch, Any, Array]:
-        """Batches, draws and counts [U, ...]. Each update has a key of its own: chunking changes nothing."""
+    ) -> tuple[Batch, Any, Moment]:
+        """Batches, draws and moments [U, ...]. Each update has a key of its own: chunking changes nothing."""
         index = first + jnp.arange(count, dtype=jnp.int32)
         keys = jax.vmap(lambda i: jax.random.split(jax.random.fold_in(key, i)))(index)
         batches = jax.vmap(lambda k_batch: self._batch(ring, line, k_batch))(keys[:, 0])
-        return batches, jax.vmap(self._draw)(keys[:, 1]), before + index
+        return batches, jax.vmap(self._draw)(keys[:, 1]), self._moment(before + index)
+
+    def _moment(self, updates: Array) -> Moment:
+        """After so many updates: rates go down in a straight line to their last share."""
+        done = updates.astype(jnp.float32) / self.plan.total_updates
+        return Moment(updates, 1 - (1 - self.plan.config.final_rate) * done)
 
     def _draw(self, key: Key) -> Any:
         return draws(self.agent, key, self.plan.config.batch_size)
 
-    def _step(self, learner: Any, prepared: tuple[Batch, Any, Array]) -> tuple[Any, None]:
+    def _step(self, learner: Any, prepared: tuple[Batch, Any, Moment]) -> tuple[Any, None]:
         return self.agent.update(learner, *prepared)[0], None
 
     def _metrics(self, train: TrainState) -> Metrics:
