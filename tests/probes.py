@@ -39,6 +39,9 @@ class Probe:
     episode_length: int
     shaping: Callable[[Array, Array, Array], Array] | None = None
 
+    def of_size(self, num_envs: int) -> Probe:
+        return dataclasses.replace(self, num_envs=num_envs)
+
     def seed_axes(self) -> EnvState:
         fields = {field.name: 0 for field in dataclasses.fields(EnvState)}
         return EnvState(**(fields | {"clock": None}))

@@ -115,7 +115,10 @@ def _owner(parts: Mapping[str, Any], name: str) -> str:
 def build(config: RunConfig) -> Parts:
     """Environments, agent and plan; every impossible setting is found here."""
     env = environment(config, config.env, config.train.num_envs)
-    eval_env = environment(config, config.eval_env or config.env, config.train.eval_envs)
+    if config.eval_env in (None, config.env):
+        eval_env = env.of_size(config.train.eval_envs)
+    else:
+        eval_env = environment(config, config.eval_env, config.train.eval_envs)
     check_alike(env, eval_env)
     agent = make_agent(config.settings, env.spec)
     check_relabelled_reward(config, env, agent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -76,6 +77,13 @@ class GoalEnv:
         self._health = self._health_rule(spec)
         self.spec = self._info(spec)
         self._check_goal_size()
+
+    def of_size(self, num_envs: int) -> GoalEnv:
+        """The same environment with another number of lanes; its model is not loaded again."""
+        check_size("num_envs", num_envs)
+        other = copy.copy(self)
+        other.num_envs = int(num_envs)
+        return other
 
     # -- the interface ----------------------------------------------------------------------------------
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,12 +28,20 @@ Array = jax.Array
 
 def load_system(model: mujoco.MjModel) -> base.System:
     """A brax system of a compiled model, without the note that brax prints at every load."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _on_the_cpu():
         warnings.filterwarnings("ignore", message="Brax System")
         system = mjcf.load_model(model)
     mjcf.validate_model(model)
     # brax would check the model again at every trace.
     return system.replace(mj_model=None)
+
+
+def _on_the_cpu() -> contextlib.AbstractContextManager[Any]:
+    """Reading a model is some sixty tiny programs, each of which a GPU would compile for itself."""
+    try:
+        return jax.default_device(jax.local_devices(backend="cpu")[0])
+    except RuntimeError:  # JAX was told to use nothing but the GPU
+        return contextlib.nullcontext()
 
 
 class BraxEngine:
