@@ -9,7 +9,7 @@ import pytest
 from run_helpers import NET, TRAIN, no_key_check, probe_envs  # noqa: F401
 from test_cli_train import command
 
-from homing import bench, bench_learner, bench_parts, ceilings, presets
+from homing import bench, bench_learner, bench_parts, bench_train, ceilings, compiler, presets
 from homing.errors import ConfigError
 
 CEILINGS = {"float32_tflops_per_second": 2.0, "bfloat16_tflops_per_second": 4.0, "bytes_per_second": 1e10}
@@ -70,6 +70,29 @@ def test_bench_learner_measures_every_agent(monkeypatch, agent):
     row = bench_learner.bench(case, 0.1)
     assert row["net_dtype"] == "bfloat16"
     assert row["updates_per_second"] > 0 and row["parameters"] > 0 and row["flops_per_update"] > 0
+
+
+@pytest.mark.usefixtures("probe_envs", "tiny")
+@pytest.mark.parametrize(
+    ("what", "rate"), [("train", "env_steps_per_second"), ("learner", "updates_per_second")]
+)
+def test_comparing_measures_the_plain_program_in_float32_too(capsys, monkeypatch, what, rate):
+    measured = []
+
+    def bench(*args, **kwargs):
+        measured.append((compiler._plain, args[0].net_dtype if what == "learner" else kwargs.get("net", {})))
+        return {rate: 30.0 if len(measured) % 2 else 20.0, "net_dtype": "bfloat16"}
+
+    module = bench_train if what == "train" else bench_learner
+    monkeypatch.setattr(module, "bench", bench)
+    monkeypatch.setattr(module, "line", lambda row: "line")
+    flags = f"bench {what} --env walk --seeds 2 --preset tiny --net-dtype bfloat16 --compare --cpu"
+    code, out, err = command(capsys, *shlex.split(flags))
+    assert code == 0, err
+    assert out.splitlines() == ["line", "    1.50 times the plain program"]
+    asked, plain = ("bfloat16", "float32") if what == "learner" else ({"dtype": "bfloat16"}, {})
+    assert measured == [(False, asked), (True, plain)]
+    assert not compiler._plain
 
 
 def test_learners_that_do_not_fit_are_refused(monkeypatch):
