@@ -5,11 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from agent_helpers import SMALL, SPEC
+from probes import walk
 
 from homing.agents.ppo import PPO, PPOConfig, Samples, advantages, clipped_loss, limited, normalised
 from homing.config_onpolicy import OnPolicyConfig, OnPolicyPlan
 from homing.errors import ConfigError
 from homing.schedule import Sizes
+from homing.training.onpolicy import OnPolicy
 from homing.types import Obs, Rollout
 
 
@@ -77,6 +79,14 @@ def test_the_clipped_loss_by_hand():
     wanted = -np.mean([3.0, 1.3, -2.0, 0.5, -0.7])
     made = clipped_loss(jnp.log(jnp.asarray(ratio)), jnp.asarray(advantage), 0.3)
     assert float(made) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_no_ratio_is_so_large_that_its_gradient_is_lost():
+    """A bad choice became e^200 times as probable; the gradients of the others stay what they are."""
+    log_ratio, advantage = jnp.asarray([200.0, 0.1, -200.0]), jnp.asarray([-1.0, 1.0, 1.0])
+    loss, grads = jax.value_and_grad(lambda x: clipped_loss(limited(1.0, x), advantage, 0.3))(log_ratio)
+    assert bool(jnp.isfinite(loss))
+    np.testing.assert_allclose(grads, [0, -np.exp(0.1) / 3, 0], atol=1e-6)
 
 
 def test_long_gradients_are_cut_and_short_ones_are_not():
@@ -148,6 +158,51 @@ def test_learning_makes_good_choices_more_probable(learned, samples_of):
     assert float(jnp.mean((log_prob - samples.log_prob) * good)) > 0
     assert int(after.opt_state.count) == 6
     assert set(metrics) >= {"policy_loss", "value_loss", "entropy", "kl", "clipped", "reward", "value"}
+
+
+class Counted:
+    """An agent whose choices tell how often it had been shown what was collected when it made them."""
+
+    action_of = staticmethod(jnp.tanh)
+
+    def init(self, key):
+        return jnp.zeros(())
+
+    def watch(self, learner, obs, reached):
+        return learner + 1
+
+    def choose(self, learner, obs, key):
+        return jnp.broadcast_to(learner, (*obs.state.shape[:-1], 2))
+
+    def learn(self, learner, rollout, key):
+        return learner, {"apart": jnp.max(jnp.abs(rollout.choice - learner))}
+
+
+def loop_of(agent, updates=1, **settings):
+    settings = {"total_steps": 10_000, "num_envs": 32, "unroll_length": 3, "evaluations": 1} | settings
+    env = walk()
+    sizes = Sizes(env.spec.state_dim, env.spec.action_dim, env.spec.goal_dim, 1, 1)
+    return OnPolicy(env, agent, OnPolicyPlan(OnPolicyConfig(**settings), sizes, 1, updates))
+
+
+def test_choices_are_learned_from_by_the_agent_that_made_them():
+    """With observations normalised anew before learning, old probabilities would not be the true ones."""
+    loop = loop_of(Counted())
+    train = loop.init(jax.random.key(0))
+    for iteration in range(3):
+        train, metrics = jax.jit(loop.iterate)(train, iteration)
+        assert float(metrics["apart"]) == 0
+    assert float(train.learner) == 3
+
+
+def test_episodes_end_together_unless_they_are_spread():
+    together, spread = (
+        loop_of(Counted(), spread_episodes=spread).init(jax.random.key(0)).env.steps
+        for spread in (False, True)
+    )
+    assert not together.any()
+    assert len(np.unique(spread)) > 10
+    assert 0 <= int(spread.min()) < int(spread.max()) < walk().episode_length
 
 
 def test_lanes_that_cannot_be_dealt_are_refused_with_the_nearest_number():

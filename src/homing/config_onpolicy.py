@@ -18,6 +18,8 @@ class OnPolicyConfig:
     """Environments (lanes) of each seed."""
     unroll_length: int = 5
     """Steps of every lane that the policy learns from at a time, and then forgets."""
+    spread_episodes: bool = False
+    """Cut the first episodes short at random times, so that later ones do not all begin and end together."""
     evaluations: int = 200
     """Evaluations in the run, evenly spread; the last is at its end."""
     eval_envs: int = 256

@@ -104,6 +104,19 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "ppo": {
         "paper": Preset(_PAPER, OnPolicyConfig(), PPOConfig()),
         "fast": Preset(_FAST, OnPolicyConfig(total_steps=10_000_000, evaluations=50), PPOConfig()),
+        "dense": Preset(
+            "for dense rewards (--reward dense): longer rollouts, used eight times, with more entropy",
+            OnPolicyConfig(total_steps=50_000_000, unroll_length=20, spread_episodes=True, evaluations=50),
+            PPOConfig(
+                entropy_weight=0.01,
+                reward_scale=0.1,
+                minibatches=32,
+                passes=8,
+                actor_net=_SMALL,
+                value_net=_SMALL,
+                normalise_observations=True,
+            ),
+        ),
         "quickstart": Preset(
             _QUICKSTART,
             OnPolicyConfig(total_steps=500_000, num_envs=128, unroll_length=20, evaluations=8, eval_envs=128),

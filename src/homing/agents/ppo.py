@@ -23,6 +23,10 @@ from homing.types import Array, Key, Metrics, Obs, Rollout
 POLICY_NET = NetConfig(width=32, depth=4)
 VALUE_NET = NetConfig(width=256, depth=5)
 
+# Past a ratio of e^3 a choice has no gradient: one that became far more probable and was bad would outweigh
+# all others, and e^89 is infinite.
+MAX_LOG_RATIO = 3.0
+
 
 @dataclasses.dataclass(frozen=True)
 class PPOConfig:
@@ -206,8 +210,8 @@ def advantages(
 
 
 def clipped_loss(log_ratio: Array, advantage: Array, clip: float) -> Array:
-    """−mean min(ρ A, clip(ρ, 1 ± clip) A), ρ the ratio of a choice's new and old probabilities."""
-    ratio = jnp.exp(log_ratio)
+    """−mean min(ρ A, clip(ρ, 1 ± clip) A), ρ ≤ e³ the ratio of a choice's new and old probabilities."""
+    ratio = jnp.exp(jnp.minimum(log_ratio, MAX_LOG_RATIO))
     return -jnp.mean(jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage))
 
 

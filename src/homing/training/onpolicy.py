@@ -22,6 +22,8 @@ from homing.training.loop import (
 )
 from homing.types import Array, EnvState, Key, Metrics, Obs, Rollout
 
+SPREAD = 2  # a stream of random numbers beside those of `loop`
+
 
 @dataclasses.dataclass(frozen=True)
 class OnPolicy:
@@ -32,7 +34,12 @@ class OnPolicy:
     plan: OnPolicyPlan
 
     def init(self, key: Key) -> TrainState:
-        return first_state(self.env, self.agent, (), key)
+        train = first_state(self.env, self.agent, (), key)
+        if not self.plan.config.spread_episodes:
+            return train
+        k_spread = jax.random.fold_in(train.key, SPREAD)
+        steps = jax.random.randint(k_spread, train.env.steps.shape, 0, self.env.episode_length)
+        return train.replace(env=train.env.replace(steps=steps))
 
     def epoch(self, train: TrainState, start: Array, stop: Array) -> tuple[TrainState, Metrics]:
         """Iterations start..stop−1 and the means of their metrics."""
@@ -42,8 +49,9 @@ class OnPolicy:
         """Collect one unroll and learn from it."""
         k_collect, k_learn = jax.random.split(iteration_key(train, iteration))
         env, rollout = self.collect(train, k_collect)
-        learner = watched(self.agent, train.learner, rollout.obs, rollout.reached)
-        learner, metrics = self.agent.learn(learner, rollout, k_learn)
+        learner, metrics = self.agent.learn(train.learner, rollout, k_learn)
+        # Only now: how probable the choices were follows from what the policy saw when it made them.
+        learner = watched(self.agent, learner, rollout.obs, rollout.reached)
         return train.replace(env=env, learner=learner), metrics
 
     def collect(self, train: TrainState, key: Key) -> tuple[EnvState, Rollout]:
