@@ -136,15 +136,19 @@ class PPO:
     def learn(self, learner: Fit, rollout: Rollout, key: Key) -> tuple[Fit, Metrics]:
         k_order, k_noise = jax.random.split(key)
         samples = self._samples(learner.params, rollout)
-        parts = self._dealt(samples, k_order)
-        keys = jax.random.split(k_noise, self.config.passes * self.config.minibatches)
+        passes = self.config.passes
+        keys = jax.random.split(k_noise, passes * self.config.minibatches).reshape(passes, -1)
 
         def step(learner: Fit, given: tuple[Samples, Key]) -> tuple[Fit, Metrics]:
             rate = jnp.asarray(self.config.lr, jnp.float32)
             return adam(learner, lambda params: self._loss(params, *given), rate)
 
-        learner, metrics = lax.scan(step, learner, (parts, keys))
-        return learner, jax.tree.map(lambda x: jnp.mean(x, axis=0), metrics) | self._facts(samples, rollout)
+        def once(learner: Fit, given: tuple[Key, Key]) -> tuple[Fit, Metrics]:
+            # One order at a time: a rollout is there twice, however many passes there are.
+            return lax.scan(step, learner, (self._dealt(samples, given[0]), given[1]))
+
+        learner, metrics = lax.scan(once, learner, (jax.random.split(k_order, passes), keys))
+        return learner, jax.tree.map(jnp.mean, metrics) | self._facts(samples, rollout)
 
     def _samples(self, params: Any, rollout: Rollout) -> Samples:
         """Advantages and what the value function should have said, before anything is updated."""
@@ -163,10 +167,9 @@ class PPO:
         )
 
     def _dealt(self, samples: Samples, key: Key) -> Samples:
-        """Lanes dealt at random into minibatches, anew for each pass: [updates, T, N / minibatches, ...]."""
+        """Lanes dealt at random into minibatches: [minibatches, T, N / minibatches, ...]."""
         lanes, parts = samples.advantage.shape[1], self.config.minibatches
-        deal = lambda k_pass: jax.random.permutation(k_pass, lanes).reshape(parts, -1)
-        order = jax.vmap(deal)(jax.random.split(key, self.config.passes)).reshape(-1, lanes // parts)
+        order = jax.random.permutation(key, lanes).reshape(parts, -1)
         return jax.tree.map(lambda x: jnp.moveaxis(x[:, order], 1, 0), samples)
 
     def _loss(self, params: Any, samples: Samples, key: Key) -> tuple[Array, Metrics]:
