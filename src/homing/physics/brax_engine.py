@@ -31,9 +31,14 @@ def load_system(model: mujoco.MjModel) -> base.System:
     with warnings.catch_warnings(), _on_the_cpu():
         warnings.filterwarnings("ignore", message="Brax System")
         system = mjcf.load_model(model)
-    mjcf.validate_model(model)
+    check(model)
     # brax would check the model again at every trace.
     return system.replace(mj_model=None)
+
+
+def check(model: mujoco.MjModel) -> None:
+    """An error for what no pipeline of brax, nor one that follows them, can run."""
+    mjcf.validate_model(model)
 
 
 def _on_the_cpu() -> contextlib.AbstractContextManager[Any]:

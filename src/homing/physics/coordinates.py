@@ -29,17 +29,17 @@ Array = jax.Array
 
 def start(joints: Joints, q: Array, qd: Array) -> Bodies:
     """The motion of all links at coordinates q [N, q_size] and velocities qd [N, qd_size]."""
-    link = joints.link
+    links = joints.links
     placed: list[Bodies] = []
     for i, parent in enumerate(joints.parents):
         here = _moved(joints, i, q, qd)
-        base, hinge = floats(link.transform.rot[i]), floats(link.joint.pos[i])
+        base, hinge = floats(links.rot[i]), floats(links.joint[i])
         # Turning about the joint swings the origin.
         swung = plus(here.pos, minus(hinge, turn(matrix(here.rot), hinge)))
-        pos = plus(floats(link.transform.pos[i]), turn(matrix(base), swung))
+        pos = plus(floats(links.pos[i]), turn(matrix(base), swung))
         here = here._replace(pos=pos, rot=compose(base, here.rot))
         placed.append(settle(_onto(placed[parent], here) if parent >= 0 else _on_world(here)))
-    centred = [_centred(body, floats(c)) for body, c in zip(placed, link.inertia.transform.pos, strict=True)]
+    centred = [_centred(body, floats(c)) for body, c in zip(placed, links.centre, strict=True)]
     full = lambda a: jnp.broadcast_to(jnp.asarray(a, q.dtype), q.shape[:-1])
     return jax.tree.map(lambda *columns: jnp.stack([full(a) for a in columns], axis=-1), *centred)
 

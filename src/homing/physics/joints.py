@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
 
+from homing.physics.reading import Dofs, Links
 from homing.physics.vectors import (
     Bodies,
     Mat,
@@ -102,36 +102,35 @@ class Pose:
 
 
 class Joints:
-    """The joints of a brax system, one for each link; that of a free link exerts nothing.
+    """The joints of a mechanism, one for each link; that of a free link exerts nothing.
 
     dof, coordinate:  where each link's entries begin in qd and q
     turning, sliding: axes of all dofs, [qd_size, 3]
     moving:           0 for links that a joint ties to the world, else 1
     """
 
-    def __init__(self, system):
-        self.types: str = system.link_types
-        self.parents = np.array(system.link_parents)
+    def __init__(self, links: Links, dofs: Dofs):
+        self.links, self.types = links, links.types
+        self.parents = links.parents
         self.dof = np.cumsum([0] + [DOFS[t] for t in self.types])[:-1]
         self.coordinate = np.cumsum([0] + [COORDINATES[t] for t in self.types])[:-1]
         self.free = np.array([t == "f" for t in self.types])
-        self.link, dofs = jax.tree.map(np.asarray, (system.link, system.dof))
-        self.turning, self.sliding = dofs.motion.ang.astype(float), dofs.motion.vel.astype(float)
-        self._place(self.link)
+        self.turning, self.sliding = dofs.turning, dofs.sliding
+        self._place(links)
         stacks = [self.turning[d : d + DOFS[t]] for d, t in zip(self.dof, self.types, strict=True)]
         kinds = ["free" if t == "f" else kind_of(s) for s, t in zip(stacks, self.types, strict=True)]
         frames, parity = zip(*map(_frame, kinds, stacks), strict=True)
         self.parity = constant(np.array(parity))
-        self.axes = tuple(self._axis(k, dofs.limit, np.stack(frames)[:, k]) for k in range(3))
-        self._stiffen(self.link, kinds)
+        self.axes = tuple(self._axis(k, links.rot, dofs, np.stack(frames)[:, k]) for k in range(3))
+        self._stiffen(links, kinds)
         self._children = slots(np.where(self.free, -1, self.parents), len(self.types))
 
     # -- constants --------------------------------------------------------------------------------------
 
-    def _place(self, link) -> None:
+    def _place(self, links: Links) -> None:
         """Arms from the centres of mass to the joint, and who is whose parent."""
-        joint, centre = link.joint.pos.astype(float), link.inertia.transform.pos.astype(float)
-        ahead = link.transform.pos + _turned(link.transform.rot, joint)
+        joint, centre = links.joint, links.centre
+        ahead = links.pos + _turned(links.rot, joint)
         self._behind = np.maximum(self.parents, 0)
         parent_centre = np.where((self.parents < 0)[:, None], 0.0, centre[self._behind])
         self.parent_arm, self.child_arm = constants(ahead - parent_centre), constants(joint - centre)
@@ -141,16 +140,15 @@ class Joints:
         # No force ties a free link to the world, so its parent may be anything.
         self.moving = constant(np.where((self.parents < 0) & ~self.free, 0.0, 1.0))
 
-    def _axis(self, k: int, limit: tuple[np.ndarray, np.ndarray] | None, at_child: np.ndarray) -> Axis:
-        count, rot = len(self.types), self.link.transform.rot
+    def _axis(self, k: int, rot: np.ndarray, dofs: Dofs, at_child: np.ndarray) -> Axis:
+        count = len(self.types)
         slide, turns = np.zeros((count, 3)), np.zeros(count)
         low, high = np.full(count, -np.inf), np.full(count, np.inf)
         for i in self.links_with(k):
             dof = self.dof[i] + k
             slide[i] = self.sliding[dof]
             turns[i] = np.any(self.turning[dof])
-            if limit is not None:
-                low[i], high[i] = limit[0][dof], limit[1][dof]
+            low[i], high[i] = dofs.low[dof], dofs.high[dof]
         directions = (_turned(rot, at_child), at_child, _turned(rot, slide))
         return Axis(*map(constants, directions), *map(constant, (turns, low, high)))
 
@@ -158,14 +156,14 @@ class Joints:
         """Links that move along or about a k-th axis."""
         return [i for i, t in enumerate(self.types) if t != "f" and k < int(t)]
 
-    def _stiffen(self, link, kinds: list[str]) -> None:
+    def _stiffen(self, links: Links, kinds: list[str]) -> None:
         """Spring constants, and for each axis how hard the two sides' directions are pulled together."""
         when = lambda *names: np.array([float(kind in names) for kind in kinds])
         held = 1.0 - when("free")
-        stiff, limit = link.constraint_stiffness, link.constraint_limit_stiffness
+        stiff, limit = links.stiffness, links.limit_stiffness
         self.stiffness = constant(stiff * held)
-        self.damping = constant(link.constraint_vel_damping * held)
-        self.spin_damping = constant(link.constraint_ang_damping * held)
+        self.damping = constant(links.vel_damping * held)
+        self.spin_damping = constant(links.ang_damping * held)
         self.limit_stiffness = constant(limit * held)
         self.align = (
             constant(stiff * when("hinge", "slide")),

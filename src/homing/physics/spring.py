@@ -14,8 +14,7 @@ import mujoco
 import numpy as np
 from flax import struct
 
-from homing.physics import brax_engine, joints, meetings
-from homing.physics.brax_engine import load_system
+from homing.physics import brax_engine, joints, meetings, reading
 from homing.physics.collisions import Collisions
 from homing.physics.coordinates import coordinates, start
 from homing.physics.engine import Engine, Layout, Links, Timing, layout_of
@@ -61,20 +60,21 @@ class Spring:
     name = "spring"
 
     def __init__(self, model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]):
-        self.system = system = load_system(model)
+        brax_engine.check(model)
+        mechanism = reading.read(model)
         self.frames, self.dt = timing.frames, timing.dt
         self.windows = tuple(window.bind(model) for window in windows)
-        self.layout: Layout = layout_of(model, np.asarray(system.init_q))
-        self.joints = Joints(system)
-        self.mass = Mass(system)
-        self.motors = Motors(system, self.joints, self.layout)
-        self._timestep = float(system.opt.timestep)
-        self._gravity = scale(self._timestep, floats(np.asarray(system.gravity)))
-        rates = (system.vel_damping, system.ang_damping)
-        self._slow_vel, self._slow_ang = (float(np.exp(float(rate) * self._timestep)) for rate in rates)
-        push_out = float(system.baumgarte_erp) / self._timestep
-        elasticity = np.asarray(system.elasticity)
-        self.collisions = Collisions(model, self.windows, 1.0 / self.mass.mass, elasticity, push_out)
+        self.layout: Layout = layout_of(model, mechanism.init_q)
+        custom, self._timestep = mechanism.custom, mechanism.timestep
+        self.joints = Joints(mechanism.links, mechanism.dofs)
+        self.mass = Mass(mechanism.links, custom["spring_mass_scale"], custom["spring_inertia_scale"])
+        self.motors = Motors(mechanism.drives, self.joints, self.layout)
+        self._gravity = scale(self._timestep, floats(mechanism.gravity))
+        rates = custom["vel_damping"], custom["ang_damping"]
+        self._slow_vel, self._slow_ang = (float(np.exp(rate * self._timestep)) for rate in rates)
+        push_out = custom["baumgarte_erp"] / self._timestep
+        inverse = 1.0 / self.mass.mass
+        self.collisions = Collisions(model, self.windows, inverse, mechanism.elasticity, push_out)
 
     @classmethod
     def supports(cls, model: mujoco.MjModel) -> str | None:
@@ -142,15 +142,14 @@ class Spring:
 
 
 class Mass:
-    """Masses and inertias of links, softened by the system's scales."""
+    """Masses and inertias of links, softened by scales."""
 
-    def __init__(self, system):
-        inertia = jax.tree.map(lambda x: np.asarray(x, float), system.link.inertia)
-        self.mass = inertia.mass ** (1 - float(system.spring_mass_scale))
-        self._spin = np.diagonal(inertia.i, axis1=1, axis2=2) ** (1 - float(system.spring_inertia_scale))
+    def __init__(self, links: reading.Links, mass_scale: float, inertia_scale: float):
+        self.mass = links.mass ** (1 - mass_scale)
+        self._spin = links.inertia ** (1 - inertia_scale)
         # Softened altogether, inertia is the same about all axes of all links, and needs no axes.
         self._round = bool(np.all(self._spin == 1.0))
-        self._axes = np.stack([np.array(matrix(floats(q))) for q in inertia.transform.rot])
+        self._axes = np.stack([np.array(matrix(floats(q))) for q in links.principal])
         # An impulse meets its link's inertia in one number, which brax finds at the link's place in the list
         # of all entries of all inverse inertias: the k-th link takes entry k % 9 of link k // 9.
         place = np.arange(len(self.mass))
@@ -203,12 +202,11 @@ class Mass:
 class Motors:
     """Motors that push or turn one joint each, by their own command alone."""
 
-    def __init__(self, system, joints: Joints, layout: Layout):
-        motor = jax.tree.map(np.asarray, system.actuator)
+    def __init__(self, motor: reading.Drives, joints: Joints, layout: Layout):
         self._ctrl_range, self._force_range = motor.ctrl_range, motor.force_range
         self._gain, self._gear = motor.gain, motor.gear
         self._motor = np.full(layout.qd_size, -1)
-        self._motor[motor.qd_id] = np.arange(len(motor.qd_id))
+        self._motor[motor.dof] = np.arange(len(motor.dof))
         self._axes = [np.full(len(joints.types), -1) for _ in range(3)]
         for k, axis in enumerate(self._axes):
             links = joints.links_with(k)
@@ -240,6 +238,7 @@ def spring_engine(model: mujoco.MjModel, timing: Timing, windows: tuple[WallWind
 def _unsupported(model: mujoco.MjModel) -> Iterator[str]:
     yield from joints.unsupported(model)
     yield from meetings.unsupported(model)
+    yield from reading.unsupported(model)
     if model.opt.viscosity > 0 or model.opt.density > 0:
         yield "it moves in a fluid"
     if np.any(model.actuator_trntype != mujoco.mjtTrn.mjTRN_JOINT):
