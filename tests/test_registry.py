@@ -42,7 +42,6 @@ ONE_OF_EACH = {
     "ant_push",
     "humanoid",
     "ant_u_maze",
-    "humanoid_u_maze",
     "point_u_maze",
 }
 EACH = [pytest.param(id, marks=[] if id in ONE_OF_EACH else pytest.mark.slow) for id in env_ids()]
