@@ -10,6 +10,10 @@ os.environ["XLA_FLAGS"] = (
     + " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 )
 
+# Before MuJoCo is, which a test may import first: without a screen only EGL draws.
+if not os.environ.get("DISPLAY"):
+    os.environ.setdefault("MUJOCO_GL", "egl")
+
 import jax
 import pytest
 

@@ -1,12 +1,18 @@
 """Models read by NumPy are those that brax reads."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import mujoco
 import numpy as np
 import pytest
+from brax.io import mjcf
 
 from homing.envs.registry import ENVIRONMENTS
 from homing.envs.scene import build_model
 from homing.physics import Model, brax_engine, reading
+from homing.physics.merging import merged
 from homing.physics.spring import Spring
 
 BODIES = ["ant", "humanoid", "ant_soccer", "point_u_maze", "reacher"]
@@ -69,3 +75,22 @@ def test_what_would_be_read_wrongly_is_left_to_brax(custom, words):
     reason = Spring.supports(mujoco.MjModel.from_xml_string(xml))
     assert reason is not None and words in reason
     assert Spring.supports(Model.from_xml(xml.replace(custom, "")).compile()) is None
+
+
+ASSETS = ["ant.xml", "half_cheetah.xml", "humanoid.xml", "pusher.xml", "reacher.xml"]
+
+
+@pytest.mark.parametrize("asset", ASSETS)
+def test_bodies_without_joints_are_merged_as_brax_merges_them(asset):
+    xml = (Path(mjcf.__file__).parents[1] / "envs" / "assets" / asset).read_text()
+    mine, theirs = (mujoco.MjModel.from_xml_string(merge(xml)) for merge in (merged, mjcf.fuse_bodies))
+    for name in ("body_pos", "body_quat", "geom_pos", "geom_quat", "geom_size", "jnt_pos", "jnt_axis"):
+        same(getattr(mine, name), getattr(theirs, name))
+    same(mine.body_mass, theirs.body_mass)
+    same(mine.body_inertia, theirs.body_inertia)
+
+
+def test_a_spring_environment_imports_no_simulator_but_mujoco():
+    code = "import sys, homing; homing.make('ant'); print({'brax', 'mujoco.mjx'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -13,10 +13,10 @@ import numpy as np
 from flax import struct
 
 from homing.physics.engine import Layout, Links, Timing, layout_of
+from homing.physics.quiet import quietly
 from homing.physics.walls import WallWindow, place_windows
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
+with quietly():
     from brax import actuator, base, com, kinematics
     from brax.generalized import pipeline as generalized
     from brax.io import mjcf
@@ -31,14 +31,9 @@ def load_system(model: mujoco.MjModel) -> base.System:
     with warnings.catch_warnings(), _on_the_cpu():
         warnings.filterwarnings("ignore", message="Brax System")
         system = mjcf.load_model(model)
-    check(model)
+    mjcf.validate_model(model)
     # brax would check the model again at every trace.
     return system.replace(mj_model=None)
-
-
-def check(model: mujoco.MjModel) -> None:
-    """An error for what no pipeline of brax, nor one that follows them, can run."""
-    mjcf.validate_model(model)
 
 
 def _on_the_cpu() -> contextlib.AbstractContextManager[Any]:

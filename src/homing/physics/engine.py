@@ -101,23 +101,30 @@ class Engine(Protocol):
 
 def load(model: Model, pipeline: str, timing: Timing, windows: tuple[WallWindow, ...] = ()) -> Engine:
     """Compile a model for a pipeline."""
-    from homing.physics import brax_engine, mjx_engine
-    from homing.physics.spring import spring_engine
-
-    engines = {
-        "spring": spring_engine,
-        "spring_brax": brax_engine.Spring,  # what "spring" is measured against
-        "generalized": brax_engine.Generalized,
-        "mjx": mjx_engine.Mjx,
-    }
-    if pipeline not in engines:
-        raise unknown("physics pipeline", pipeline, PIPELINES)
+    engine = _engine(pipeline)
     if timing.frames < 1 or timing.timestep <= 0:
         raise ConfigError(f"a step needs at least one frame and a positive timestep, not {timing}")
     model.set_option(timestep=timing.timestep, **dict(timing.options))
     if timing.gears is not None:
         model.set_gear(timing.gears)
-    return engines[pipeline](model.compile(), timing, windows)
+    return engine(model.compile(), timing, windows)
+
+
+def _engine(pipeline: str) -> Any:
+    """What makes an engine; simulators are imported when they are asked for, which takes a while."""
+    if pipeline == "spring":
+        from homing.physics.spring import spring_engine
+
+        return spring_engine
+    if pipeline == "mjx":
+        from homing.physics.mjx_engine import Mjx
+
+        return Mjx
+    if pipeline in ("generalized", "spring_brax"):  # the second is what "spring" is measured against
+        from homing.physics import brax_engine
+
+        return brax_engine.Generalized if pipeline == "generalized" else brax_engine.Spring
+    raise unknown("physics pipeline", pipeline, PIPELINES)
 
 
 PIPELINES = ("spring", "generalized", "mjx")

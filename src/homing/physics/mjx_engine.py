@@ -7,11 +7,14 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 from flax import struct
-from mujoco import mjx
 
 from homing.errors import ConfigError
 from homing.physics.engine import Layout, Links, Timing, layout_of
+from homing.physics.quiet import quietly
 from homing.physics.walls import WallWindow, place_windows
+
+with quietly():
+    from mujoco import mjx
 
 Array = jax.Array
 

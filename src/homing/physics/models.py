@@ -6,14 +6,15 @@ part. Goals are never part of it: whatever a robot file holds as a "target" is t
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
-from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
 
 import mujoco
 import numpy as np
 
 from homing.errors import ConfigError, unknown
+from homing.physics.merging import merged
 
 GEOM_TYPES = {
     "sphere": mujoco.mjtGeom.mjGEOM_SPHERE,
@@ -25,6 +26,14 @@ JOINT_TYPES = {"slide": mujoco.mjtJoint.mjJNT_SLIDE, "hinge": mujoco.mjtJoint.mj
 AXES = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0)}
 
 
+def _package_folder(name: str) -> Path:
+    """Where an installed package lies, which is not imported for it."""
+    spec = find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigError(f"the package {name} is not installed; pip install {name}")
+    return Path(spec.submodule_search_locations[0])
+
+
 class Model:
     """A model under construction; `compile` makes the simulator's own."""
 
@@ -34,7 +43,7 @@ class Model:
     @classmethod
     def from_brax(cls, asset: str, without: Iterable[str] = ()) -> Model:
         """The robot in one of brax's asset files (`"ant.xml"`), less the named bodies."""
-        folder = resources.files("brax") / "envs" / "assets"
+        folder = _package_folder("brax") / "envs" / "assets"
         file = folder / asset
         if not file.is_file():
             raise unknown("robot file", asset, (f.name for f in folder.iterdir() if f.name.endswith(".xml")))
@@ -43,12 +52,8 @@ class Model:
     @classmethod
     def from_xml(cls, xml: str, without: Iterable[str] = ()) -> Model:
         """A model from MJCF text. Bodies without a joint are merged into their parents."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from brax.io import mjcf
-
         try:
-            model = cls(mujoco.MjSpec.from_string(mjcf.fuse_bodies(xml)))
+            model = cls(mujoco.MjSpec.from_string(merged(xml)))
         except Exception as error:  # the parsers raise many kinds
             raise ConfigError(f"this MJCF text cannot be read: {error}") from error
         for name in without:

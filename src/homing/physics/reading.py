@@ -97,11 +97,30 @@ def unsupported(model: mujoco.MjModel) -> Iterator[str]:
     """What of a model would be read wrongly."""
     if model.ntuple:
         yield "it sets numbers by custom tuples"
+    yield from _unusual(model)
     numbers = _numbers(model)
     sizes = dict.fromkeys(EACH_LINK, model.nbody - 1) | {ELASTICITY: model.ngeom} | dict.fromkeys(ONE, 1)
     for name, size in sizes.items():
         if name in numbers and numbers[name].size not in (1, size):
             yield f"custom number {name} has {numbers[name].size} values, not 1 or {size}"
+
+
+def _unusual(model: mujoco.MjModel) -> Iterator[str]:
+    """What brax refuses; it will say so itself."""
+    option = model.opt
+    if option.integrator != 0 or option.cone != 0 or option.impratio != 1 or np.any(option.wind):
+        yield "its integrator, friction cone, impratio or wind is not the usual one"
+    if np.any(model.actuator_gaintype != 0):
+        yield "a motor's gain is not constant"
+    if any(len(set(x)) > 1 for x in (model.geom_solmix, model.geom_priority)) or np.any(model.geom_fluid):
+        yield "geoms differ in solmix or priority, or float"
+    for body in range(1, model.nbody):
+        at = model.body_jntadr[body] + np.arange(model.body_jntnum[body])
+        if len(at) and not np.all(model.jnt_pos[at] == model.jnt_pos[at[0]]):
+            yield f"the joints of body {body} lie apart"
+    rests = [at for at, kind in zip(model.jnt_qposadr, model.jnt_type, strict=True) if kind >= 2]
+    if np.any(model.qpos0[rests]):
+        yield "a joint's coordinate is not 0 where it rests"
 
 
 def _rounded(x: object) -> np.ndarray:

@@ -14,7 +14,7 @@ import mujoco
 import numpy as np
 from flax import struct
 
-from homing.physics import brax_engine, joints, meetings, reading
+from homing.physics import joints, meetings, reading
 from homing.physics.collisions import Collisions
 from homing.physics.coordinates import coordinates, start
 from homing.physics.engine import Engine, Layout, Links, Timing, layout_of
@@ -60,7 +60,6 @@ class Spring:
     name = "spring"
 
     def __init__(self, model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]):
-        brax_engine.check(model)
         mechanism = reading.read(model)
         self.frames, self.dt = timing.frames, timing.dt
         self.windows = tuple(window.bind(model) for window in windows)
@@ -231,8 +230,11 @@ class Motors:
 
 def spring_engine(model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]) -> Engine:
     """This engine, or brax's own pipeline for a model that it cannot run."""
-    engine = Spring if Spring.supports(model) is None else brax_engine.Spring
-    return engine(model, timing, windows)
+    if Spring.supports(model) is None:
+        return Spring(model, timing, windows)
+    from homing.physics import brax_engine
+
+    return brax_engine.Spring(model, timing, windows)
 
 
 def _unsupported(model: mujoco.MjModel) -> Iterator[str]:
