@@ -11,7 +11,7 @@ from brax.io import mjcf
 
 from homing.envs.registry import ENVIRONMENTS
 from homing.envs.scene import build_model
-from homing.physics import Model, brax_engine, reading
+from homing.physics import Model, brax_engine, engine, reading
 from homing.physics.merging import merged
 from homing.physics.spring import Spring
 
@@ -20,11 +20,7 @@ BODIES = ["ant", "humanoid", "ant_soccer", "point_u_maze", "reacher"]
 
 def compiled(id):
     spec = ENVIRONMENTS[id]
-    model, timing = build_model(spec), spec.body.pipelines["spring"]
-    model.set_option(timestep=timing.timestep, **dict(timing.options))
-    if timing.gears is not None:
-        model.set_gear(timing.gears)
-    return model.compile()
+    return engine.compiled(build_model(spec), spec.body.pipelines["spring"])
 
 
 def same(mine, theirs):

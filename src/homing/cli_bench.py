@@ -235,12 +235,13 @@ def learner(
     changes = _changes(batch_size=batch_size)
     asked = [(id, count, agent, preset) for id in env for count in seeds]
     make = bench_learner.make_case
-    cases = [(make(*what, _net(net_dtype), **changes), make(*what, **changes)) for what in asked]
-    for case, simple in cases:
+    cases = [make(*what, _net(net_dtype), **changes) for what in asked]
+    for case, what in zip(cases, asked, strict=True):
         row = bench_learner.bench(case, seconds)
         if compare:
             with compiler.plain():
-                row |= _against(bench_learner.bench(simple, seconds), row, "updates_per_second")
+                plain = bench_learner.bench(make(*what, **changes), seconds)
+            row |= _against(plain, row, "updates_per_second")
         told.add(row, bench_learner.line(row) + _ratio(row))
     told.end()
 

@@ -94,8 +94,7 @@ def run_config(
     **fields: Any,
 ) -> RunConfig:
     """A preset with changes by field name: of the loop's config, of the agent's or of SaveConfig."""
-    chosen = preset(agent, preset_name, env)
-    parts = {"train": chosen.train, "settings": chosen.agent, "save": SaveConfig()}
+    parts = _parts(agent, preset_name, env)
     owned: dict[str, dict[str, Any]] = {}
     for name, value in (changes or {}).items():
         owned.setdefault(_owner(parts, name), {})[name] = value
@@ -104,8 +103,22 @@ def run_config(
     return RunConfig(agent=agent, env=env, seeds=seeds, preset=preset_name, **parts, **fields)
 
 
+def setting_names(agent: str, preset_name: str) -> list[str]:
+    """What `changes` of `run_config` may name."""
+    return [name for known in _names(_parts(agent, preset_name)).values() for name in known]
+
+
+def _parts(agent: str, preset_name: str, env: str | None = None) -> dict[str, Any]:
+    chosen = preset(agent, preset_name, env)
+    return {"train": chosen.train, "settings": chosen.agent, "save": SaveConfig()}
+
+
+def _names(parts: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {key: [f.name for f in dataclasses.fields(part)] for key, part in parts.items()}
+
+
 def _owner(parts: Mapping[str, Any], name: str) -> str:
-    names = {key: [f.name for f in dataclasses.fields(part)] for key, part in parts.items()}
+    names = _names(parts)
     for key, known in names.items():
         if name in known:
             return key

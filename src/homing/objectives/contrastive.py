@@ -20,19 +20,32 @@ def positives_of(logits: Array) -> Array:
     return jnp.sum(jnp.where(jnp.eye(logits.shape[0], dtype=bool), logits, 0), axis=1)
 
 
+def log_sums(logits: Array) -> LogSums:
+    """All that InfoNCE needs of logits."""
+    return LogSums(nn.logsumexp(logits, axis=1), nn.logsumexp(logits, axis=0), positives_of(logits))
+
+
+# Objectives that see only log-sums and positives.
+OF_SUMS: dict[str, Callable[[LogSums], Array]] = {
+    "infonce": lambda sums: jnp.mean(sums.rows - sums.positives),
+    "infonce_backward": lambda sums: jnp.mean(sums.columns - sums.positives),
+    "infonce_symmetric": lambda sums: jnp.mean(sums.rows + sums.columns - 2 * sums.positives),
+}
+
+
 def infonce(logits: Array) -> Array:
     """−mean_i [f_ii − log Σ_j e^{f_ij}]: which goal belongs to this state and action?"""
-    return jnp.mean(nn.logsumexp(logits, axis=1) - positives_of(logits))
+    return OF_SUMS["infonce"](log_sums(logits))
 
 
 def infonce_backward(logits: Array) -> Array:
     """−mean_i [f_ii − log Σ_j e^{f_ji}]: which state and action belong to this goal?"""
-    return infonce(logits.T)
+    return OF_SUMS["infonce_backward"](log_sums(logits))
 
 
 def infonce_symmetric(logits: Array) -> Array:
     """The sum of both directions."""
-    return infonce(logits) + infonce_backward(logits)
+    return OF_SUMS["infonce_symmetric"](log_sums(logits))
 
 
 def binary_nce(logits: Array) -> Array:
@@ -105,14 +118,6 @@ def logsumexp_penalty(logits: Array) -> Array:
 def loss(logits: Array, objective: str, penalty_weight: float | Array) -> Array:
     """An objective by its name, plus the weighted penalty."""
     return OBJECTIVES[objective](logits) + penalty_weight * logsumexp_penalty(logits)
-
-
-# Objectives that see only log-sums and positives.
-OF_SUMS: dict[str, Callable[[LogSums], Array]] = {
-    "infonce": lambda sums: jnp.mean(sums.rows - sums.positives),
-    "infonce_backward": lambda sums: jnp.mean(sums.columns - sums.positives),
-    "infonce_symmetric": lambda sums: jnp.mean(sums.rows + sums.columns - 2 * sums.positives),
-}
 
 
 def loss_of_sums(sums: LogSums, objective: str, penalty_weight: float | Array) -> Array:

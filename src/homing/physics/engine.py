@@ -102,12 +102,17 @@ class Engine(Protocol):
 def load(model: Model, pipeline: str, timing: Timing, windows: tuple[WallWindow, ...] = ()) -> Engine:
     """Compile a model for a pipeline."""
     engine = _engine(pipeline)
+    return engine(compiled(model, timing), timing, windows)
+
+
+def compiled(model: Model, timing: Timing) -> mujoco.MjModel:
+    """A model with the steps and the gears of a pipeline."""
     if timing.frames < 1 or timing.timestep <= 0:
         raise ConfigError(f"a step needs at least one frame and a positive timestep, not {timing}")
     model.set_option(timestep=timing.timestep, **dict(timing.options))
     if timing.gears is not None:
         model.set_gear(timing.gears)
-    return engine(model.compile(), timing, windows)
+    return model.compile()
 
 
 def _engine(pipeline: str) -> Any:

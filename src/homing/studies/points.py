@@ -11,9 +11,9 @@ from typing import Any
 
 from homing.errors import ConfigError, HomingError, unknown
 from homing.nets import NetConfig
-from homing.presets import DEFAULT, preset
+from homing.presets import DEFAULT
 from homing.quantities import parse_count, parse_ratio
-from homing.settings import RunConfig, SaveConfig, run_config
+from homing.settings import RunConfig, SaveConfig, run_config, setting_names
 from homing.studies.spec import Changes, Labels, Study
 
 # Fields of a RunConfig that a study may set beside the settings of training and agent.
@@ -119,9 +119,7 @@ def _known(changes: Changes) -> list[str]:
     """Names that can be set for the run with these changes; `net` stands for all its networks."""
     if "agent" not in changes:
         return [*RUN_FIELDS]
-    base = preset(changes["agent"], changes.get("preset", DEFAULT))
-    parts = (base.train, base.agent, SaveConfig())
-    return [*RUN_FIELDS, "net", *(field.name for part in parts for field in dataclasses.fields(part))]
+    return [*RUN_FIELDS, "net", *setting_names(changes["agent"], changes.get("preset", DEFAULT))]
 
 
 def _config(changes: Changes, choice: Choice) -> RunConfig:

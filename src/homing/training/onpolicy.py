@@ -12,6 +12,7 @@ from homing.agents.base import OnPolicyAgent
 from homing.config_onpolicy import OnPolicyConfig, OnPolicyPlan
 from homing.rollout import unroll
 from homing.training.loop import (
+    SPREAD,
     TrainState,
     evaluate_greedy,
     first_state,
@@ -21,8 +22,6 @@ from homing.training.loop import (
     watched,
 )
 from homing.types import Array, EnvState, Key, Metrics, Obs, Rollout
-
-SPREAD = 2  # a stream of random numbers beside those of `loop`
 
 
 @dataclasses.dataclass(frozen=True)
