@@ -24,7 +24,7 @@ def test_the_papers_numbers():
     assert paper.updates_ratio == 3968
     assert paper.total_steps == 788 * 62 * 1024
     assert paper.ring_shape.slots * 62 == 9982
-    assert paper.epochs == 200
+    assert paper.epochs == 100
     assert paper.updates_per_iteration % paper.chunk_updates == 0
 
 
@@ -150,6 +150,7 @@ def test_the_largest_setting_that_fits_is_offered():
         ({"num_envs": 0}, "at least 1"),
         ({"newest": 0.0}, "above 0, up to 1"),
         ({"newest": 1.5}, "above 0, up to 1"),
+        ({"greedy": 1.1}, "from 0 to 1"),
         ({"final_rate": -0.1}, "from 0 to 1"),
         ({"unroll_length": 40_000, "replay_rows": 50_000}, "at most 32767"),
     ],

@@ -103,6 +103,21 @@ def test_rates_fall_in_a_straight_line_to_their_last_share():
     assert float(same._moment(jnp.int32(total - 1)).pace) == 1
 
 
+class TwoMinded(Witness):
+    """Acts with 1 where it explores and with −1 where it does not."""
+
+    def act(self, learner, obs, key, *, explore):
+        return jnp.full((*obs.state.shape[:-1], 1), 1.0 if explore else -1.0)
+
+
+@pytest.mark.parametrize(("greedy", "lanes"), [(0.0, 0), (0.4, 2), (1.0, 5)])
+def test_a_share_of_the_lanes_acts_greedily(greedy, lanes):
+    plan, train, _ = run(dataclasses.replace(CONFIG, greedy=greedy, total_steps=400), TwoMinded())
+    stored = np.asarray(train.ring.action)[: plan.prefill_iterations + 1]
+    np.testing.assert_array_equal(stored[..., :lanes, :], -1)
+    np.testing.assert_array_equal(stored[..., lanes:, :], 1)
+
+
 class HindsightWitness(Witness):
     """Counts rows whose goal is neither the commanded one nor of their own episode."""
 

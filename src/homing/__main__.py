@@ -1,3 +1,3 @@
-from homing.cli import main
+from homing.cli import command
 
-main()
+command()

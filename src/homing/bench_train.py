@@ -15,7 +15,7 @@ from homing import bench_learner, bench_parts, compiler, hardware
 from homing.compilation import Compiled, process_seconds
 from homing.doctor import free_bytes
 from homing.schedule import Schedule
-from homing.settings import Parts, RunConfig, build, run_config
+from homing.settings import Parts, RunConfig, build, identity, run_config
 from homing.training.seeds import programs, seed_keys
 
 
@@ -46,7 +46,7 @@ def bench(
     if (free := free_bytes()) is not None:
         parts.plan.check_fits(free)
     made = programs(parts.loop, parts.eval_env)
-    compiled = Compiled(made, seed_keys(config.seeds))
+    compiled = Compiled(made, seed_keys(config.seeds), identity=identity(config))
     clock = _Clock(compiled, compiled.init())
     clock.run(0, 1)
     first_step = {"set_up_seconds": time.perf_counter() - begin}

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from homing import cli_policies, cli_report, cli_see, cli_train
+from homing import cli_policies, cli_report, cli_see, cli_train, traces
 from homing.cli_bench import bench_app
 from homing.errors import ConfigError, HomingError
 from homing.version import __version__
@@ -94,8 +94,14 @@ def _console(wide: bool = False) -> Console:
     return Console(width=160 if wide and not sys.stdout.isatty() else None)
 
 
+def command() -> None:
+    """The program `homing`: a process in which no code but the package's runs."""
+    traces.turn_on()
+    main()
+
+
 def main(argv: list[str] | None = None) -> None:
-    """Entry point of `homing` and of `python -m homing`."""
+    """The command line, also for a script with parts of its own, such as an agent it registers."""
     args = list(sys.argv[1:] if argv is None else argv)
     if args == ["--version"]:
         print(f"homing {__version__}")
@@ -142,4 +148,4 @@ app.command(name="policies")(cli_policies.policies)
 
 
 if __name__ == "__main__":
-    main()
+    command()

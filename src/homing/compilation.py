@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from homing import traces
 from homing.training.seeds import Programs
 from homing.types import Key
 
@@ -44,19 +45,40 @@ class Compiled:
 
     Tracing holds Python's lock and XLA does not, so `init` compiles while `epoch` is traced. `evaluate`,
     which is needed last, is traced in its thread too, beside the first steps.
+
+    `identity`: the settings that the programs follow from; with them a program need not be traced that was
+    traced before (see `homing.traces`).
     """
 
-    def __init__(self, made: Programs, keys: Key, fresh: bool = True):
+    def __init__(
+        self, made: Programs, keys: Key, fresh: bool = True, identity: Mapping[str, Any] | None = None
+    ):
         self._begin = time.perf_counter()
         self._done: dict[str, float] = {}
         self._pool = ThreadPoolExecutor(max_workers=3, thread_name_prefix="compile")
         self.shapes = jax.eval_shape(made.init, keys)
         count = jax.ShapeDtypeStruct((), jnp.int32)
         self._keys = keys
-        self._init = self._submit("init", made.init.lower(keys)) if fresh else None
-        self._epoch = self._submit("epoch", made.epoch.lower(self.shapes, count, count))
-        self._evaluate = self._submit("evaluate", lambda: made.evaluate.lower(self.shapes, count)())
+        lower = self._lower(made, traces.store(identity))
+        self._init = self._submit("init", lower("init", keys)) if fresh else None
+        self._epoch = self._submit("epoch", lower("epoch", self.shapes, count, count))
+        self._evaluate = self._submit("evaluate", lambda: lower("evaluate", self.shapes, count)())
         self._pool.shutdown(wait=False)
+
+    def _lower(self, made: Programs, kept: traces.Store | None) -> Callable[..., Callable[[], Any]]:
+        results = {
+            "init": lambda metrics: self.shapes,
+            "epoch": lambda metrics: (self.shapes, metrics),
+            "evaluate": lambda metrics: metrics,
+        }
+
+        def lower(name: str, *args: Any) -> Callable[[], Any]:
+            program = getattr(made, name)
+            if kept is None:
+                return program.lower(*args)
+            return program.lower_kept(kept, name, results[name], *args)
+
+        return lower
 
     def _submit(self, name: str, make: Callable[[], Any]) -> Future[Callable[..., Any]]:
         def compile() -> Callable[..., Any]:

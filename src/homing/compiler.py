@@ -8,13 +8,11 @@ turns on the GPU without asking the host.
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from collections.abc import Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 GRAPHS: dict[str, str | bool] = {
     "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
@@ -26,18 +24,27 @@ SWITCH = "HOMING_GRAPHS"
 """Environment variable: 0 turns graphs off."""
 
 _plain = False
+_unknown = False
 
 
 def options() -> dict[str, str | bool]:
     """What `compile` of a traced program takes as `compiler_options`; none without a GPU, or graphs."""
     if _plain or os.environ.get(SWITCH, "1") == "0" or jax.default_backend() != "gpu":
         return {}
-    return GRAPHS if _supported() else {}
+    return {} if _unknown else GRAPHS
 
 
 def build(lowered: Any) -> Any:
-    """A traced program, compiled."""
-    return lowered.compile(compiler_options=options())
+    """A traced program, compiled; without options that this version of XLA does not know."""
+    global _unknown
+    chosen = options()
+    try:
+        return lowered.compile(compiler_options=chosen)
+    except RuntimeError as error:
+        if not chosen or "compile option" not in str(error):
+            raise
+    _unknown = True
+    return lowered.compile()
 
 
 def turns() -> int:
@@ -54,13 +61,3 @@ def plain() -> Iterator[None]:
         yield
     finally:
         _plain = before
-
-
-@functools.cache
-def _supported() -> bool:
-    """Whether this version of XLA knows the options: an unknown one would fail every compilation."""
-    try:
-        jax.jit(lambda x: x + 1).lower(jnp.float32(0)).compile(compiler_options=GRAPHS)
-    except (RuntimeError, ValueError):
-        return False
-    return True

@@ -33,11 +33,13 @@ class TrainConfig:
     """Rows kept of each lane."""
     prefill_rows: int = 1_000
     """Rows collected of each lane by the untrained policy before the first update."""
+    greedy: float = 0.0
+    """Share of the lanes that act as in evaluation, without noise: replay then knows where that gets stuck."""
     newest: float = 1.0
     """Share of the stored rows that batches are drawn from, the newest ones; 1 draws from all."""
     final_rate: float = 1.0
     """Learning rates fall in a straight line to this share of themselves at the end; 1 leaves them alone."""
-    evaluations: int = 200
+    evaluations: int = 100
     """Evaluations in the run, evenly spread; the last is at its end."""
     eval_envs: int = 256
     """Episodes of one evaluation."""
@@ -57,6 +59,8 @@ class TrainConfig:
             )
         if not 0 < self.newest <= 1:
             raise ConfigError(f"newest is {self.newest:g}, a share of replay: choose it above 0, up to 1")
+        if not 0 <= self.greedy <= 1:
+            raise ConfigError(f"greedy is {self.greedy:g}, a share of the lanes: choose it from 0 to 1")
         if not 0 <= self.final_rate <= 1:
             raise ConfigError(f"final_rate is {self.final_rate:g}, a share of rates: choose it from 0 to 1")
         if self.storage not in replay.STORAGE_DTYPES:

@@ -20,7 +20,7 @@ class OnPolicyConfig:
     """Steps of every lane that the policy learns from at a time, and then forgets."""
     spread_episodes: bool = False
     """Cut the first episodes short at random times, so that later ones do not all begin and end together."""
-    evaluations: int = 200
+    evaluations: int = 100
     """Evaluations in the run, evenly spread; the last is at its end."""
     eval_envs: int = 256
     """Episodes of one evaluation."""

@@ -192,6 +192,12 @@ def to_json(config: RunConfig) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
 
+def identity(config: RunConfig) -> dict[str, Any]:
+    """What the programs of a run follow from: not which seeds they are, nor what is saved."""
+    known = to_json(config) | {"seeds": len(config.seeds)}
+    return {name: value for name, value in known.items() if name != "save"}
+
+
 def from_json(content: Mapping[str, Any]) -> RunConfig:
     """The inverse of `to_json`; settings that this version does not know are an error."""
     agent = content["agent"]

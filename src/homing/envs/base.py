@@ -284,7 +284,7 @@ class GoalEnv:
 
     def _check_goal_size(self) -> None:
         """Trace one draw, so that parts which do not fit together fail here and not while training."""
-        q, _, goal = jax.eval_shape(self.scene.deal, jax.random.key(0))
+        q, _, goal = jax.eval_shape(lambda: self.scene.deal(jax.random.key(0)))
         if goal.shape != (len(self._goal),):
             raise ConfigError(
                 f"{self.id}: goals are drawn with {goal.shape[0]} entries, but the task names "

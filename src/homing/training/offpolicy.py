@@ -53,12 +53,17 @@ class OffPolicy:
         return train, self.measure(train, line, updates_before(self.plan, iteration + 1), k_measure)
 
     def collect(self, train: TrainState, iteration: Array, key: Key) -> TrainState:
-        """One unroll of the exploring policy, into the ring."""
+        """One unroll of the exploring policy, into the ring; the first lanes may act greedily."""
+        config = self.plan.config
+        greedy = jnp.arange(config.num_envs)[:, None] < round(config.greedy * config.num_envs)
 
         def policy(obs: Obs, k_action: Key) -> Array:
-            return self.agent.act(train.learner, obs, k_action, explore=True)
+            action = self.agent.act(train.learner, obs, k_action, explore=True)
+            if config.greedy == 0:
+                return action
+            return jnp.where(greedy, self.agent.act(train.learner, obs, k_action, explore=False), action)
 
-        env, segment = unroll(self.env, train.env, policy, key, self.plan.config.unroll_length)
+        env, segment = unroll(self.env, train.env, policy, key, config.unroll_length)
         learner = watched(self.agent, train.learner, segment.obs, segment.reached)
         return train.replace(env=env, ring=replay.insert(train.ring, segment, iteration), learner=learner)
 

@@ -17,7 +17,7 @@ from homing.errors import HomingError
 from homing.progress import Progress
 from homing.report.stats import aggregate
 from homing.runs import Row, WriteError
-from homing.settings import Parts
+from homing.settings import Parts, identity
 from homing.training.devices import Placement, agreed, is_first
 from homing.training.members import Member
 from homing.training.population import variants
@@ -88,7 +88,7 @@ class Run:
         if self.placement is not None:
             keys = self.placement.put(keys)
         resumed = bool(agreed(len(self.checkpoints.iterations())))
-        compiled = Compiled(self.made, keys, fresh=not resumed)
+        compiled = Compiled(self.made, keys, fresh=not resumed, identity=self._identity())
         self._check_disk(bytes_of(compiled.shapes))
         train = self._restored(compiled) if resumed else compiled.init()
         self._begin()
@@ -107,6 +107,12 @@ class Run:
                 self._save_if_possible(train)
                 saved = time.monotonic()
         return self._finished(train)
+
+    def _identity(self) -> dict[str, Any] | None:
+        """What the programs follow from; a population's and those over several devices are always traced."""
+        if len(self.members) > 1 or self.placement is not None:
+            return None
+        return identity(self.members[0].config)
 
     # Beginning.
 

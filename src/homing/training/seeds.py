@@ -16,12 +16,13 @@ from homing import compiler
 from homing.evaluation import evaluate
 from homing.training.devices import SEEDS, Placement
 from homing.training.offpolicy import TrainState
+from homing.traces import Store
 from homing.types import Array, Key, Metrics
 
 
 def seed_keys(seeds: Sequence[int]) -> Key:
     """One key for each seed [S]; it depends on that seed alone."""
-    return jnp.stack([jax.random.key(seed) for seed in seeds])
+    return jax.jit(lambda: jnp.stack([jax.random.key(seed) for seed in seeds]))()
 
 
 def over_seeds(fn: Callable[..., Any], in_axes: Any, out_axes: Any = 0, mesh_axis: Any = None) -> Any:
@@ -67,7 +68,8 @@ class Program:
     """A jitted function of (state, values, *counts), called as one of (state, *counts)."""
 
     def __init__(self, fn: Callable[..., Any], values: Mapping[str, Any], **options: Any):
-        self.jitted, self.values = jax.jit(fn, **options), dict(values)
+        self.fn, self.options, self.values = fn, options, dict(values)
+        self.jitted = jax.jit(fn, **options)
 
     def __call__(self, state: Any, *counts: Any) -> Any:
         # A Python int would enter as a weak type, and mixing both kinds of caller would compile twice.
@@ -82,6 +84,47 @@ class Program:
             return lambda state, *counts: compiled(state, self.values, *counts)
 
         return compile
+
+    def lower_kept(
+        self, kept: Store, name: str, results: Callable[[Any], Any], state: Any, *counts: Any
+    ) -> Callable[[], Callable[..., Any]]:
+        """The same by way of a store, without tracing what it holds.
+
+        A program is kept as a function of flat lists. `results` gives the structure of what it returns, from
+        the names of its metrics.
+        """
+        leaves, structure = jax.tree.flatten((state, self.values, *counts))
+
+        def make() -> tuple[Any, list[str]]:
+            told: list[str] = []
+
+            def flat(*leaves: Any) -> list[Any]:
+                out = self.fn(*jax.tree.unflatten(structure, leaves))
+                told[:] = sorted(metrics_of(out))
+                return jax.tree.leaves(out)
+
+            return jax.export.export(jax.jit(flat))(*leaves), told
+
+        exported, names = kept.exported(name, make)
+        donated = range(len(jax.tree.leaves(state))) if "donate_argnums" in self.options else ()
+        lowered = jax.jit(exported.call, donate_argnums=tuple(donated)).lower(*leaves)
+        returned = jax.tree.structure(results(dict.fromkeys(names, 0)))
+
+        def compile() -> Callable[..., Any]:
+            compiled = compiler.build(lowered)
+
+            def call(state: Any, *counts: Any) -> Any:
+                return jax.tree.unflatten(returned, compiled(*jax.tree.leaves((state, self.values, *counts))))
+
+            return call
+
+        return compile
+
+
+def metrics_of(result: Any) -> Mapping[str, Any]:
+    """The metrics in what a program returns; `init` has none."""
+    last = result[-1] if isinstance(result, tuple) else result
+    return last if isinstance(last, dict) else {}
 
 
 def programs(
