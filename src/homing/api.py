@@ -155,7 +155,7 @@ def _fitted(config: RunConfig, plan: Any) -> RunConfig:
 
 def choose_device(cpu: bool = False, devices: int | None = None, hosts: bool = False) -> None:
     """Decide where to compute and keep compiled programs; before the first computation."""
-    from homing.compilation import keep_compiled
+    from homing.compilation import keep_compiled, warm_up
     from homing.doctor import require_seen_gpu
     from homing.training.devices import join_hosts, make_cpu_devices
 
@@ -167,6 +167,8 @@ def choose_device(cpu: bool = False, devices: int | None = None, hosts: bool = F
     if not cpu and jax.config.jax_platforms != "cpu":  # whoever sets JAX_PLATFORMS=cpu means it
         require_seen_gpu()
     keep_compiled()
+    if jax.default_backend() == "gpu":
+        warm_up()
 
 
 def resume(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -38,6 +40,16 @@ def keep_compiled() -> None:
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", MIN_SECONDS)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def warm_up() -> None:
+    """Let the device get ready in a thread of its own; Python can read and trace models meanwhile."""
+
+    def first_program() -> None:
+        with contextlib.suppress(RuntimeError):  # whoever needs the device next hears of it
+            jax.jit(lambda: jnp.zeros(()))().block_until_ready()
+
+    threading.Thread(target=first_program, name="warm-up", daemon=True).start()
 
 
 class Compiled:

@@ -34,7 +34,7 @@ class TrainConfig:
     prefill_rows: int = 1_000
     """Rows collected of each lane by the untrained policy before the first update."""
     greedy: float = 0.0
-    """Share of the lanes that act as in evaluation, without noise: replay then knows where that gets stuck."""
+    """Share of the lanes that act as in evaluation, without noise: replay then shows where that leads."""
     newest: float = 1.0
     """Share of the stored rows that batches are drawn from, the newest ones; 1 draws from all."""
     final_rate: float = 1.0

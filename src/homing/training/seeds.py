@@ -11,18 +11,31 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from homing import compiler
 from homing.evaluation import evaluate
+from homing.traces import Store
 from homing.training.devices import SEEDS, Placement
 from homing.training.offpolicy import TrainState
-from homing.traces import Store
 from homing.types import Array, Key, Metrics
 
 
 def seed_keys(seeds: Sequence[int]) -> Key:
-    """One key for each seed [S]; it depends on that seed alone."""
-    return jax.jit(lambda: jnp.stack([jax.random.key(seed) for seed in seeds]))()
+    """One key for each seed [S]; it depends on that seed alone.
+
+    Made by the CPU: a GPU's first program, however small, is seconds of a start.
+    """
+    with jax.default_device(_cpu()):
+        data = np.asarray(jax.random.key_data(jnp.stack([jax.random.key(seed) for seed in seeds])))
+    return jax.random.wrap_key_data(data)
+
+
+def _cpu() -> Any:
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:  # JAX_PLATFORMS leaves it out
+        return None
 
 
 def over_seeds(fn: Callable[..., Any], in_axes: Any, out_axes: Any = 0, mesh_axis: Any = None) -> Any:
@@ -168,7 +181,7 @@ def _shardings(init: Callable[..., Any], values: Any, placement: Placement | Non
     """Options of `jax.jit` for `init`, `epoch` and `evaluate`: where arguments and results lie."""
     if placement is None:
         return [{}, {}, {}]
-    keys = jax.eval_shape(lambda: seed_keys([0] * placement.seeds))
+    keys = seed_keys([0] * placement.seeds)
     state = placement.state(jax.eval_shape(init, keys, values))
     members, whole = placement.members, placement.whole
     return [
