@@ -54,7 +54,7 @@ def bench(
         first_step["first_step_seconds"] = process_seconds()
     times = _times(clock, parts.plan, seconds)
     evaluation = _evaluation(compiled, clock)
-    memory = _memory(parts.plan)  # before the parts, which a run does not need
+    memory = _memory(parts.plan, fresh)  # before the parts, which a run does not need
     return {
         "env": parts.env.spec.id,
         "physics": parts.env.spec.physics,
@@ -148,12 +148,21 @@ def _evaluation_share(plan: Schedule, times: dict[str, Any], evaluation: float) 
     return plan.epochs * evaluation / (plan.epochs * evaluation + training)
 
 
-def _memory(plan: Schedule) -> dict[str, int]:
+def _memory(plan: Schedule, fresh: bool) -> dict[str, int]:
+    """Planned, and the peak of this process, which is another measurement's unless this is its first."""
     told = {"planned_bytes": plan.bytes_in_all}
+    if not fresh:
+        return told
     stats = jax.devices()[0].memory_stats() or {}
     if "peak_bytes_in_use" in stats:
         return told | {"peak_bytes": stats["peak_bytes_in_use"]}
     return told | {"peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}
+
+
+def _memory_line(row: dict[str, Any]) -> str:
+    planned = f"{row['planned_bytes'] / 2**30:.2f}"
+    used = row.get("peak_bytes")
+    return f"memory {planned} GiB planned" + ("" if used is None else f", {used / 2**30:.2f} used")
 
 
 def line(row: dict[str, Any]) -> str:
@@ -165,7 +174,7 @@ def line(row: dict[str, Any]) -> str:
         f"{row['updates_per_second']:9,.0f} updates/s",
         f"evaluation {row['seconds_per_evaluation']:.2f} s ({row['evaluation_share']:.1%} of a run)",
         f"compiled in {compile_seconds:.1f} s, first step after {first:.1f} s",
-        f"memory {row['peak_bytes'] / 2**30:.2f} GiB ({row['planned_bytes'] / 2**30:.2f} planned)",
+        _memory_line(row),
     ]
     if "breakdown_shares" in row:
         parts[1:1] = bench_parts.table(row)

@@ -56,7 +56,7 @@ class Compiled:
     """The programs of a run while they compile in threads of their own; each call waits for its program.
 
     Tracing holds Python's lock and XLA does not, so `init` compiles while `epoch` is traced. `evaluate`,
-    which is needed last, is traced in its thread too, beside the first steps.
+    which is needed last, is traced in a thread too, as soon as one of the others is done.
 
     `identity`: the settings that the programs follow from; with them a program need not be traced that was
     traced before (see `homing.traces`).
@@ -67,7 +67,7 @@ class Compiled:
     ):
         self._begin = time.perf_counter()
         self._done: dict[str, float] = {}
-        self._pool = ThreadPoolExecutor(max_workers=3, thread_name_prefix="compile")
+        self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="compile")
         self.shapes = jax.eval_shape(made.init, keys)
         count = jax.ShapeDtypeStruct((), jnp.int32)
         self._keys = keys

@@ -31,7 +31,7 @@ _SMALL_RELU = NetConfig(width=128, depth=2, activation="relu")
 
 _PAPER = "settings of the paper's main experiments"
 _FAST = "a first curve in minutes on one GPU: 10 M steps, fewer evaluations"
-_FASTEST = "most success in little time on one GPU: 20 M steps, fewer updates, rates that fall, wider nets"
+_FASTEST = "most success in little time on one GPU: 16 M steps, half the updates, rates that fall, wider nets"
 _QUICKSTART = "minutes on two CPU cores, for the smallest environments"
 _TEN_MILLION = TrainConfig(total_steps=10_000_000, evaluations=50)
 _LITTLE = TrainConfig(
@@ -51,12 +51,12 @@ PRESETS: dict[str, dict[str, Preset]] = {
         "fast": Preset(
             _FASTEST,
             TrainConfig(
-                total_steps=20_000_000,
-                updates_per_step=1 / 40,
+                total_steps=16_000_000,
+                updates_per_step=1 / 32,
                 greedy=0.25,
                 newest=0.5,
                 final_rate=0.0,
-                evaluations=12,
+                evaluations=16,
             ),
             CRLConfig(
                 objective="infonce",

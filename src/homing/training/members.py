@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from homing.checkpoints import save_policy
+from homing.checkpoints import parameters, save_policy
 from homing.config import Plan
 from homing.report.stats import aggregate
 from homing.runs import Row, RunFolder, session_facts
@@ -81,7 +81,8 @@ class Member:
         return True
 
     def save_policy(self, name: str, learner: Any, iteration: int) -> None:
-        own = jax.tree.map(lambda x: x[self.places], learner)
+        # Copied whole and cut here: to cut there is a program for each shape.
+        own = jax.tree.map(lambda x: x[self.places], jax.device_get(parameters(learner)))
         save_policy(self.folder.path / "policies" / f"{name}.npz", own, iteration)
 
     def finish(self, iteration: int, step: int, seconds: float) -> None:
