@@ -1,14 +1,17 @@
 """The page in a real browser: it loads, a click moves the goal, the robot's distance falls."""
 
+import dataclasses
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 from homing.play.server import Player, free_port, running
 from homing.play.session import Choice, Session
 from homing.play.shapes import FOV
+from homing.policies import find_policies, write_policies
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [
@@ -38,8 +41,13 @@ def until(fact, seconds=PATIENCE):
 
 
 @pytest.fixture(scope="module")
-def player():
-    session = Session(Choice("reacher"), ("reacher",))
+def player(tmp_path_factory):
+    """Plays the arm that comes with the package, as two seeds."""
+    own = find_policies("reacher")
+    twice = jax.tree.map(lambda x: np.concatenate([x[:1], x[:1]]), own.learner)
+    path = tmp_path_factory.mktemp("play") / "two.homing"
+    write_policies(path, dataclasses.replace(own, learner=twice, seeds=(2, 7)))
+    session = Session(Choice(str(path)), (str(path),))
     with running(Player(session, free_port(None)[0], "reacher · Homing")) as player:
         yield player
 
@@ -105,6 +113,49 @@ def test_a_click_moves_the_goal_and_the_robot_goes_there(page, player):
     assert until(lambda: "reached" in page.inner_text("body"), 20), "the page tells it"
 
 
+def drag(page, player, start, stop):
+    """From one place [3] to another, as a hand does it."""
+    page.mouse.move(*on_screen(player, start))
+    time.sleep(1)  # what is drawn is a frame or two late, in software
+    page.mouse.down()
+    for share in np.linspace(0, 1, 12):
+        page.mouse.move(*on_screen(player, (1 - share) * np.asarray(start) + share * np.asarray(stop)))
+        time.sleep(0.15)
+    page.mouse.up()
+
+
+def test_a_robot_that_is_dragged_is_pushed(page, player, monkeypatch):
+    session, pushes = player.session, []
+    session.ask(lambda: session.aim((0.05, 0.14)))
+    assert until(lambda: session.sim.moment.reached and session.sim.goal[1] > 0.1, 60)
+    session.paused = True
+    session.ask(lambda: session.aim((0.0, -0.15)))  # out of the way
+    monkeypatch.setattr(session, "push", lambda direction, speed: pushes.append((direction, speed)))
+    elbow = np.asarray(session.sim.moment.pos[1])
+    time.sleep(1)
+    drag(page, player, 0.5 * elbow + (0, 0, 0.5 * elbow[2]), 0.5 * elbow + (0.08, 0, 0.01))
+    assert until(lambda: pushes, 30)
+    (across, along), speed = pushes[0]
+    assert across > abs(along)
+    assert speed == float(player.page.strength.value)
+    session.paused = False
+
+
+def test_the_goal_follows_the_mouse_that_drags_it(page, player):
+    session = player.session
+    before, wanted = (-0.05, -0.12), (0.11, 0.02)
+    session.ask(lambda: session.aim((0.05, 0.14)))
+    assert until(lambda: session.sim.moment.reached and session.sim.goal[1] > 0.1, 60)
+    session.paused = True  # else the arm may reach the goal, and be what the mouse takes hold of
+    session.ask(lambda: session.aim(before))
+    assert until(lambda: np.allclose(session.sim.goal[:2], before, atol=1e-3))
+    time.sleep(1)
+    drag(page, player, (*before, player.page.height), (*wanted, player.page.height))
+    assert until(lambda: np.allclose(session.sim.goal[:2], wanted, atol=0.04), 30), session.sim.goal
+    session.paused = False
+    assert until(lambda: session.sim.moment.reached, 30)
+
+
 def test_controls_do_what_they_say(page, player):
     session = player.session
     if page.viewport_size["width"] < 600:
@@ -131,11 +182,11 @@ def test_nothing_is_asked_of_another_machine(page, player):
 
 def test_another_seed_is_played_when_chosen(page, player):
     session = player.session
-    if page.viewport_size["width"] < 600 or len(session.sim.actor.policies.seeds) < 2:
-        pytest.skip("one seed, or the same controls")
-    other = session.sim.actor.policies.seeds[1]
-    version = session.version
-    player.page._choose(Choice("reacher", other))
+    if page.viewport_size["width"] < 600:
+        pytest.skip("the same controls")
+    other, version = 7, session.version
+    assert session.sim.actor.seed != other
+    player.page._choose(dataclasses.replace(session.choice, seed=other))
     assert until(lambda: session.version > version)
     assert session.sim.actor.seed == other
     assert until(lambda: f"seed {other}" in page.inner_text("body"), 20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from pathlib import Path
 from typing import Any
@@ -186,7 +187,8 @@ class Page:
             self.height = float(render.goal_markers(spec, sim.goal)[0].pos[2]) if arm else self.ground
             self._goals = shapes.add_goals(scene, spec, sim.goal, GOAL_OPACITY)
             for part, handle in self._goals:
-                handle.on_drag("left")(lambda event, part=part: self._goal_dragged(event, part))
+                # A coroutine, also for viser, which would not await what a lambda returns.
+                handle.on_drag("left")(functools.partial(self._goal_dragged, part=part))
             for handle in built.grips:
                 handle.on_drag("left")(self._robot_dragged)
             self._path = scene.add_line_segments("/path", np.zeros((1, 2, 3)), PATH_RGB, thickness=built.line)
