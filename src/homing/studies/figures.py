@@ -219,9 +219,10 @@ def _panels(count: int, height: float) -> tuple[Any, list[Any]]:
 
 
 def _per_cent(panel: Any, name: str) -> None:
-    from matplotlib.ticker import PercentFormatter
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     if metric(name).share:
+        panel.xaxis.set_major_locator(MaxNLocator(4))  # more labels would run into each other
         panel.xaxis.set_major_formatter(PercentFormatter(1.0))
         panel.set_xlim(left=0)
 
