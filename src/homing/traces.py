@@ -59,7 +59,7 @@ class Store:
         path = self.folder / f"{self.name}-{program}"
         if (found := _read(path)) is None:
             made, notes = make()
-            found = made.serialize(), notes
+            found = bytes(made.serialize()), notes
             _write(path, *found)
         return export.deserialize(bytearray(found[0])), found[1]
 

@@ -28,7 +28,7 @@ def seed_keys(seeds: Sequence[int]) -> Key:
     """
     with jax.default_device(_cpu()):
         data = np.asarray(jax.random.key_data(jnp.stack([jax.random.key(seed) for seed in seeds])))
-    return jax.random.wrap_key_data(data)
+    return jax.random.wrap_key_data(jnp.asarray(data))
 
 
 def _cpu() -> Any:
