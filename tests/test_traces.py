@@ -143,3 +143,15 @@ def test_identity_is_all_but_names_of_seeds_and_saving():
     assert identity(one) == identity(run_config("crl", "reacher", seeds=(4, 7)))
     assert identity(one) != identity(run_config("crl", "reacher", seeds=(0,)))
     assert identity(one) != identity(run_config("crl", "reacher", seeds=(0, 1), changes={"gamma": 0.9}))
+
+
+def test_what_cannot_be_exported_is_traced_every_time(folder, monkeypatch):
+    def refused(*args, **kwargs):
+        raise ValueError("custom calls without compatibility guarantees")
+
+    first, _ = run()
+    monkeypatch.setattr(traces.export, "export", refused)
+    again, traced = run(SETTINGS | {"agent": "sac"})
+    assert again == first
+    assert "epoch" in traced
+    assert len(list(folder.iterdir())) == 3

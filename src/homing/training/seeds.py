@@ -118,7 +118,10 @@ class Program:
 
             return jax.export.export(jax.jit(flat))(*leaves), told
 
-        exported, names = kept.exported(name, make)
+        try:
+            exported, names = kept.exported(name, make)
+        except ValueError:  # it calls a library that exported programs may not rely on
+            return self.lower(state, *counts)
         donated = range(len(jax.tree.leaves(state))) if "donate_argnums" in self.options else ()
         lowered = jax.jit(exported.call, donate_argnums=tuple(donated)).lower(*leaves)
         returned = jax.tree.structure(results(dict.fromkeys(names, 0)))
