@@ -39,7 +39,7 @@ class Probe:
     episode_length: int
     shaping: Callable[[Array, Array, Array], Array] | None = None
 
-    def of_size(self, num_envs: int) -> Probe:
+    def of_size(self, num_envs: int, restarts: bool = True) -> Probe:
         return dataclasses.replace(self, num_envs=num_envs)
 
     def seed_axes(self) -> EnvState:

@@ -129,9 +129,10 @@ def build(config: RunConfig) -> Parts:
     """Environments, agent and plan; every impossible setting is found here."""
     env = environment(config, config.env, config.train.num_envs)
     if config.eval_env in (None, config.env):
-        eval_env = env.of_size(config.train.eval_envs)
+        eval_env = env
     else:
         eval_env = environment(config, config.eval_env, config.train.eval_envs)
+    eval_env = eval_env.of_size(config.train.eval_envs, restarts=False)
     check_alike(env, eval_env)
     agent = make_agent(config.settings, env.spec)
     check_relabelled_reward(config, env, agent)

@@ -69,7 +69,7 @@ class GoalEnv:
             )
         self.id, self.num_envs, self.episode_length = id, int(num_envs), int(episode_length)
         self.task, self.dense = spec.task, spec.body.dense
-        self.reward_kind = reward
+        self.reward_kind, self.restarts = reward, True
         self.scene = Scene(spec, physics)
         self.interval = episode.interval_for(self.episode_length)
         self._goal = self.scene.indices(spec.task.goal)
@@ -78,11 +78,15 @@ class GoalEnv:
         self.spec = self._info(spec)
         self._check_goal_size()
 
-    def of_size(self, num_envs: int) -> GoalEnv:
-        """The same environment with another number of lanes; its model is not loaded again."""
+    def of_size(self, num_envs: int, restarts: bool = True) -> GoalEnv:
+        """The same environment with another number of lanes; its model is not loaded again.
+
+        Without `restarts` lanes stay where their first episode ended, and no starts are dealt for others:
+        half a program less to compile where only first episodes count.
+        """
         check_size("num_envs", num_envs)
         other = copy.copy(self)
-        other.num_envs = int(num_envs)
+        other.num_envs, other.restarts = int(num_envs), restarts
         return other
 
     # -- the interface ----------------------------------------------------------------------------------
@@ -90,7 +94,11 @@ class GoalEnv:
     def reset(self, key: Key) -> EnvState:
         """A new batch in which every lane starts an episode."""
         k_first, k_pool, k_rest = jax.random.split(key, 3)
-        first = self._deal(k_first, self.num_envs)
+        keys = [jax.random.split(k_first, self.num_envs)]
+        if self.restarts:  # dealt together: apart it would be as much to compile again
+            keys += [jax.random.split(k_pool, episode.STARTS_PER_LANE * self.num_envs)]
+        starts = self._deal(jnp.concatenate(keys))
+        first = jax.tree.map(lambda x: x[: self.num_envs], starts)
         obs = Obs(first.state, first.goal)
         achieved = self.achieved(first.state)
         zeros = jnp.zeros((self.num_envs,), jnp.float32)
@@ -105,7 +113,7 @@ class GoalEnv:
             truncated=never,
             metrics=self._metrics(achieved, first.goal),
             steps=jnp.zeros((self.num_envs,), jnp.int32),
-            pool=episode.pack(self._deal(k_pool, episode.STARTS_PER_LANE * self.num_envs)),
+            pool=episode.pack(starts)[self.num_envs :],
             used=jnp.zeros((self.num_envs,), jnp.int32),
             key=k_rest,
             clock=jnp.zeros((), jnp.int32),
@@ -113,14 +121,16 @@ class GoalEnv:
 
     def step(self, state: EnvState, action: Array) -> EnvState:
         """Act in every lane: action [N, action_dim] in [-1, 1]."""
-        return self._keep_pool(self.advance(state, action))
+        state = self.advance(state, action)
+        return self._keep_pool(state) if self.restarts else state
 
     def advance(self, state: EnvState, action: Array) -> EnvState:
         """`step`, for loops that `refill` the starts themselves, at least every `interval` steps.
 
         On a GPU the branch in `step` asks the host at every step whether it is time.
         """
-        return self._restart(self._move(state, action))
+        state = self._move(state, action)
+        return self._restart(state) if self.restarts else state
 
     def refill(self, state: EnvState) -> EnvState:
         """Deal new starts for the episodes to come."""
@@ -207,11 +217,11 @@ class GoalEnv:
             used=used,
         )
 
-    def _deal(self, key: Key, count: int) -> episode.Start:
-        """`count` fresh starts with their goals."""
-        q, qd, goal = jax.vmap(self.scene.deal)(jax.random.split(key, count))
+    def _deal(self, keys: Key) -> episode.Start:
+        """A fresh start, with its goal, for each of the keys [P]."""
+        q, qd, goal = jax.vmap(self.scene.deal)(keys)
         physics = self.scene.engine.init(q, qd)
-        still = jnp.zeros((count, self.scene.engine.layout.act_size), jnp.float32)
+        still = jnp.zeros((len(keys), self.scene.engine.layout.act_size), jnp.float32)
         return episode.Start(physics, self.scene.observe(physics, still), goal)
 
     def _keep_pool(self, state: EnvState) -> EnvState:
@@ -222,7 +232,7 @@ class GoalEnv:
 
     def _fill(self, key: Key, pool: Array, used: Array) -> tuple[Key, Array, Array]:
         k_next, k_pool = jax.random.split(key)
-        return k_next, episode.pack(self._deal(k_pool, len(pool))), jnp.zeros_like(used)
+        return k_next, episode.pack(self._deal(jax.random.split(k_pool, len(pool)))), jnp.zeros_like(used)
 
     def _metrics(self, achieved: Array, goal: Array) -> Metrics:
         """What is reported of every step, each [N]."""

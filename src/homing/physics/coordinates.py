@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,12 +13,13 @@ from homing.physics.vectors import (
     Bodies,
     Vec,
     compose,
+    constants,
     cross,
     dot,
-    floats,
     matrix,
     minus,
     mul,
+    pick,
     plus,
     scale,
     settle,
@@ -28,35 +31,66 @@ Array = jax.Array
 
 
 def start(joints: Joints, q: Array, qd: Array) -> Bodies:
-    """The motion of all links at coordinates q [N, q_size] and velocities qd [N, qd_size]."""
+    """The motion of all links at coordinates q [N, q_size] and velocities qd [N, qd_size].
+
+    From the root outwards; links as far from it, on joints of one kind, are placed together.
+    """
     links = joints.links
-    placed: list[Bodies] = []
-    for i, parent in enumerate(joints.parents):
-        here = _moved(joints, i, q, qd)
-        base, hinge = floats(links.rot[i]), floats(links.joint[i])
+    placed: dict[int, Bodies] = {}
+    for group in _generations(joints):
+        here = _moved(joints, group, q, qd)
+        base, hinge = constants(links.rot[group]), constants(links.joint[group])
         # Turning about the joint swings the origin.
         swung = plus(here.pos, minus(hinge, turn(matrix(here.rot), hinge)))
-        pos = plus(floats(links.pos[i]), turn(matrix(base), swung))
+        pos = plus(constants(links.pos[group]), turn(matrix(base), swung))
         here = here._replace(pos=pos, rot=compose(base, here.rot))
-        placed.append(settle(_onto(placed[parent], here) if parent >= 0 else _on_world(here)))
-    centred = [_centred(body, floats(c)) for body, c in zip(placed, links.centre, strict=True)]
+        parents = joints.parents[group]
+        on_world = parents[0] < 0
+        here = settle(
+            _on_world(here) if on_world else _onto(_side_by_side([placed[p] for p in parents]), here)
+        )
+        placed |= {link: _column(here, k) for k, link in enumerate(group)}
     full = lambda a: jnp.broadcast_to(jnp.asarray(a, q.dtype), q.shape[:-1])
-    return jax.tree.map(lambda *columns: jnp.stack([full(a) for a in columns], axis=-1), *centred)
+    every = [jax.tree.map(full, placed[i]) for i in range(len(joints.types))]
+    return _centred(_side_by_side(every), joints.centre)
 
 
-def _moved(joints: Joints, link: int, q: Array, qd: Array) -> Bodies:
-    """A link against where its joint rests."""
-    at, dof = joints.coordinate[link], joints.dof[link]
-    cut = lambda x, first, size: tuple(x[..., first + i] for i in range(size))
-    if joints.types[link] == "f":
+def _generations(joints: Joints) -> list[np.ndarray]:
+    """Links, parents first, in groups of as many joints to the root, and alike."""
+    depth: list[int] = []
+    for parent in joints.parents:
+        depth.append(depth[parent] + 1 if parent >= 0 else 0)
+    kinds = sorted(set(zip(depth, joints.types, strict=True)))
+    alike = lambda kind: [i for i, own in enumerate(zip(depth, joints.types, strict=True)) if own == kind]
+    return [np.array(alike(kind)) for kind in kinds]
+
+
+def _side_by_side(bodies: Sequence[Bodies]) -> Bodies:
+    """Bodies with components [N] as one with components [N, G]."""
+    if all(body is bodies[0] for body in bodies):
+        return jax.tree.map(lambda a: a if np.ndim(a) == 0 else a[..., None], bodies[0])
+    return jax.tree.map(lambda *columns: jnp.stack(jnp.broadcast_arrays(*columns), axis=-1), *bodies)
+
+
+def _column(bodies: Bodies, k: int) -> Bodies:
+    """The k-th body, with components [N]."""
+    one = lambda a: a if np.ndim(a) == 0 else a[..., k if a.shape[-1] > 1 else 0]
+    return jax.tree.map(one, bodies)
+
+
+def _moved(joints: Joints, group: np.ndarray, q: Array, qd: Array) -> Bodies:
+    """Links against where their joints rest, components [N, G]."""
+    at, dof, kind = joints.coordinate[group], joints.dof[group], joints.types[group[0]]
+    cut = lambda x, first, size: tuple(pick(x, first + i) for i in range(size))
+    if kind == "f":
         return Bodies(cut(q, at, 3), cut(q, at + 3, 4), cut(qd, dof, 3), cut(qd, dof + 3, 3))
     pos, vel, ang = (0.0,) * 3, (0.0,) * 3, (0.0,) * 3
-    rot = (1.0, 0.0, 0.0, 0.0)
-    for k in range(DOFS[joints.types[link]]):
-        axis, slide = (floats(v[dof + k]) for v in (joints.turning, joints.sliding))
-        place, speed = q[..., at + k], qd[..., dof + k]
+    rot: Vec = (1.0, 0.0, 0.0, 0.0)
+    for k in range(DOFS[kind]):
+        axis, slide = (constants(v[dof + k]) for v in (joints.turning, joints.sliding))
+        place, speed = pick(q, at + k), pick(qd, dof + k)
         pos = plus(pos, turn(matrix(rot), scale(place, slide)))
-        if any(axis):
+        if np.any(joints.turning[dof + k]):
             rot = compose(rot, (jnp.cos(0.5 * place), *scale(jnp.sin(0.5 * place), axis)))
         vel, ang = plus(vel, scale(speed, slide)), plus(ang, scale(speed, axis))
     return Bodies(pos, rot, vel, ang)

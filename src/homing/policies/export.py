@@ -73,7 +73,8 @@ def evaluated(
     """What `homing.evaluate` returns."""
     choice = policies.choice
     id = env or choice.eval_env or choice.env
-    made = choice.make(choice.eval_envs if episodes is None else episodes, id)
+    count = choice.eval_envs if episodes is None else episodes
+    made = choice.make(count, id).of_size(count, restarts=False)
     check_alike(policies, made)
     learner = policies.learner
     key = jax.random.key(seed)
