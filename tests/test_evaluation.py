@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from probes import Probe, ProbeSpec
 
+from homing.envs import make
 from homing.evaluation import evaluate
 
 LANES, LIMIT, GOAL = 50, 8, 3
@@ -79,3 +80,24 @@ def test_absent_metrics_are_absent_and_extra_successes_are_counted():
     assert not any("distance" in name for name in found)
     assert float(found["success_easy_any"]) == 1
     assert float(found["success_any"]) < 1
+
+
+def test_without_restarts_first_episodes_are_the_same_and_nothing_is_dealt_for_others():
+    env = make("point_u_maze", num_envs=6, episode_length=12)
+    once = env.of_size(6, restarts=False)
+
+    def policy(obs, key):
+        return jax.random.uniform(key, (6, 2), minval=-1.0)
+
+    scores = [jax.jit(lambda k, e=e: evaluate(e, policy, k))(jax.random.key(1)) for e in (env, once)]
+    assert scores[0].keys() == scores[1].keys()
+    for name, value in scores[0].items():
+        assert float(value) == pytest.approx(float(scores[1][name]), rel=1e-5), name
+    state = jax.jit(once.reset)(jax.random.key(2))
+    assert len(state.pool) == 0
+    np.testing.assert_array_equal(state.obs.state, jax.jit(env.reset)(jax.random.key(2)).obs.state)
+    step = jax.jit(once.step)
+    for _ in range(13):
+        state = step(state, jnp.zeros((6, 2)))
+    assert state.steps.tolist() == [13] * 6
+    assert state.ended.all()
