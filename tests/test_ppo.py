@@ -220,7 +220,7 @@ def test_the_papers_plan():
     assert plan.steps_per_iteration == 4096 * 5
     assert plan.total_steps - 50_000_000 in range(4096 * 5)
     assert plan.total_updates == 16 * plan.iterations
-    assert plan.epochs == 200
+    assert plan.epochs == 100
     assert "16 an iteration" in str(plan)
     few = plan.largest_fitting(plan.bytes_in_all // 2)
     assert few.seeds == 5
