@@ -1,4 +1,7 @@
-"""The command line with a probe for every environment; FAULT says when this process shall die or fail."""
+"""The command line with a probe for every environment; FAULT says when this process shall die or fail.
+
+With TRACES it keeps traced programs, as `homing` does.
+"""
 
 import os
 import resource
@@ -9,7 +12,7 @@ from pathlib import Path
 
 from probes import walk
 
-from homing import checkpoints, cli, runs, settings
+from homing import checkpoints, cli, runs, settings, traces
 
 
 def die() -> None:
@@ -87,4 +90,6 @@ if __name__ == "__main__":
     if fault := os.environ.get("FAULT"):
         name, count = fault.split(":")
         FAULTS[name](int(count))
+    if os.environ.get("TRACES"):
+        traces.turn_on()
     cli.main()

@@ -20,11 +20,15 @@ FLAGS = shlex.split(
 )
 
 
-def homing(*args, fault="", wait=True):
-    """The command line in a process of its own, on a probe, with a fault if one is asked for."""
+def homing(*args, fault="", wait=True, traces=None):
+    """The command line in a process of its own, on a probe, with a fault if one is asked for.
+
+    traces: keep traced programs in this folder
+    """
     env = os.environ | {
         "FAULT": fault,
-        "JAX_COMPILATION_CACHE_DIR": str(HERE.parent / ".cache" / "jax"),
+        "TRACES": "1" if traces else "",
+        "JAX_COMPILATION_CACHE_DIR": str(traces or HERE.parent / ".cache" / "jax"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
     }
     command = [sys.executable, str(HERE / "probe_cli.py"), *map(str, args)]
@@ -66,6 +70,19 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(tmp_path, 
     assert 0 < begun[2] <= begun[3]
     assert_same_results(path, whole)
     assert not list((path / "checkpoints").glob("*tmp*"))
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_with_kept_traces_to_the_same_bits(tmp_path, whole):
+    path, kept = tmp_path / "run", tmp_path / "cache"
+    code, said = homing("train", "crl", "walk", *FLAGS, "--out", path, fault="rows:2", traces=kept)
+    assert code == -signal.SIGKILL, said
+    written = set((kept / "homing-traces").iterdir())
+    assert len(written) == 3
+    code, said = homing("resume", path, traces=kept)
+    assert code == 0, said
+    assert set((kept / "homing-traces").iterdir()) == written  # the same settings: none traced anew
+    assert_same_results(path, whole)
 
 
 def test_a_full_disk_keeps_earlier_checkpoints_and_says_so(tmp_path, whole):
