@@ -104,10 +104,10 @@ def test_e11_control_costs_in_the_dense_half_cheetah():
     np.testing.assert_allclose(r.reward, -distance - 0.1 * (r.action**2).sum(-1), atol=1e-5)
 
 
-SLOW_PUSHERS = [pytest.param(id, marks=pytest.mark.slow) for id in ("pusher_two", "pusher_reach")]
+SLOW = [pytest.param(id, marks=pytest.mark.slow) for id in ("humanoid_u_maze", "pusher_two", "pusher_reach")]
 
 
-@pytest.mark.parametrize("id", ["point_u_maze", "humanoid_u_maze", *SLOW_PUSHERS])
+@pytest.mark.parametrize("id", ["point_u_maze", *SLOW])
 def test_e12_sparse_by_default(id):
     r = record(id)
     assert r.env.spec.reward == "sparse"

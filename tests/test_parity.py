@@ -75,7 +75,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+# The pusher's physics is that of the arm on generalized, with more to compile.
+EACH = [pytest.param(case, marks=pytest.mark.slow if "pusher" in case else []) for case in CASES]
+
+
+@pytest.mark.parametrize("case", EACH)
 def test_trajectories_equal_brax(case):
     id, pipeline, kind, quaternion = CASES[case]
     engine = scene(id, pipeline).engine
