@@ -183,9 +183,12 @@ def parameters(learner: Any) -> Any:
     return jax.tree.map(lambda x: x.replace(opt_state=()) if is_fit(x) else x, learner, is_leaf=is_fit)
 
 
-def save_policy(path: Path, learner: Any, iteration: int) -> None:
-    """Write the parameters of all seeds [S, ...] to one .npz file: arrays only, whole or not at all."""
-    arrays = {name: np.asarray(leaf) for name, leaf in _named(parameters(learner))}
+def save_policy(path: Path, learner: Any, iteration: int, places: slice = slice(None)) -> None:
+    """Write the parameters of seeds [S, ...] to one .npz file: arrays only, whole or not at all.
+
+    places: of which seeds; copied whole and cut here, since to cut on a device is a program for each shape
+    """
+    arrays = {name: np.asarray(leaf)[places] for name, leaf in _named(parameters(learner))}
     buffer = io.BytesIO()
     np.savez(buffer, **arrays | {"iteration": np.asarray(iteration)})  # type: ignore[arg-type]
     os.makedirs(path.parent, exist_ok=True)

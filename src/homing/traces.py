@@ -82,9 +82,15 @@ def _write(path: Path, body: bytes, notes: Any) -> None:
     header = json.dumps({"sha256": hashlib.sha256(body).hexdigest(), "notes": notes})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Each writer has a draft of its own: runs that start together trace the same program.
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
-            file.write(header.encode() + b"\n" + body)
-        os.replace(file.name, path)
+            draft = Path(file.name)
+            try:
+                file.write(header.encode() + b"\n" + body)
+                file.flush()
+                draft.replace(path)
+            finally:
+                draft.unlink(missing_ok=True)
         by_age = sorted(path.parent.glob("[!.]*"), key=lambda p: p.stat().st_mtime, reverse=True)
         for old in by_age[KEPT:]:
             old.unlink(missing_ok=True)

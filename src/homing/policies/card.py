@@ -140,8 +140,9 @@ def _table(card: Mapping[str, Any]) -> list[str]:
 def _differences(card: Mapping[str, Any]) -> str:
     if "changed" not in card:
         return ""
-    length = card["config"]["episode_length"]
-    lines = {**card["changed"]} | ({} if length == RunConfig.episode_length else {"episode_length": length})
+    lines, length = dict(card["changed"]), card["config"]["episode_length"]
+    if length != RunConfig.episode_length:
+        lines["episode_length"] = length
     show = lambda v: f"{v:.4g}" if isinstance(v, float) else str(v)
     return ", ".join(f"{_code(name)} {show(value)}" for name, value in lines.items())
 

@@ -6,10 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
-from homing.checkpoints import parameters, save_policy
+from homing.checkpoints import save_policy
 from homing.config import Plan
 from homing.report.stats import aggregate
 from homing.runs import Row, RunFolder, session_facts
@@ -81,9 +80,7 @@ class Member:
         return True
 
     def save_policy(self, name: str, learner: Any, iteration: int) -> None:
-        # Copied whole and cut here: to cut there is a program for each shape.
-        own = jax.tree.map(lambda x: x[self.places], jax.device_get(parameters(learner)))
-        save_policy(self.folder.path / "policies" / f"{name}.npz", own, iteration)
+        save_policy(self.folder.path / "policies" / f"{name}.npz", learner, iteration, self.places)
 
     def finish(self, iteration: int, step: int, seconds: float) -> None:
         last = [row for row in self.folder.rows() if row["iteration"] == iteration]
