@@ -235,11 +235,15 @@ def test_bench_train_measures_every_agent(capsys, monkeypatch, agent):
     config = dataclasses.replace(chosen.train, **tiny)
     monkeypatch.setitem(presets.PRESETS[agent], "tiny", presets.Preset("", config, chosen.agent))
     her = ["--her"] if agent != "ppo" else []
+    less = ["--no-evaluation", "--no-breakdown"] if agent == "td3" else []
     flags = shlex.split(f"--agent {agent} --env walk --seeds 2 --preset tiny --seconds 0.2 --json")
-    code, out, err = command(capsys, "bench", "train", *flags, *her)
+    code, out, err = command(capsys, "bench", "train", *flags, *her, *less)
     assert code == 0, err
     (row,) = json.loads(out)
     assert row["agent"] == agent
     assert row.get("her", False) == bool(her)
     assert row["env_steps_per_second"] > 0
     assert ("collect_seconds" in row) == (agent != "ppo")
+    assert set(row["compile_seconds"]) == {"init", "epoch"} | (set() if less else {"evaluate"})
+    for name in ("seconds_per_evaluation", "breakdown_seconds"):
+        assert (name in row) == (not less)

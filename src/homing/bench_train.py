@@ -28,6 +28,7 @@ def bench(
     physics: str | None = None,
     fresh: bool = True,
     breakdown: bool = True,
+    evaluation: bool = True,
     net: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> dict[str, Any]:
@@ -35,6 +36,7 @@ def bench(
 
     `fresh`: this is the first thing that the process computes, so its age at the first step means something.
     `breakdown`: also measure the parts of an iteration, each compiled by itself.
+    `evaluation`: compile and measure evaluation too.
     `net` changes all networks of the agent, `changes` other settings.
     """
     begin = time.perf_counter()
@@ -46,14 +48,14 @@ def bench(
     if (free := free_bytes()) is not None:
         parts.plan.check_fits(free)
     made = programs(parts.loop, parts.eval_env)
-    compiled = Compiled(made, seed_keys(config.seeds), identity=identity(config))
+    compiled = Compiled(made, seed_keys(config.seeds), evaluated=evaluation, identity=identity(config))
     clock = _Clock(compiled, compiled.init())
     clock.run(0, 1)
     first_step = {"set_up_seconds": time.perf_counter() - begin}
     if fresh:
         first_step["first_step_seconds"] = process_seconds()
     times = _times(clock, parts.plan, seconds)
-    evaluation = _evaluation(compiled, clock)
+    evaluated = _evaluation(compiled, clock, parts.plan, times) if evaluation else {}
     memory = _memory(parts.plan, fresh)  # before the parts, which a run does not need
     return {
         "env": parts.env.spec.id,
@@ -65,9 +67,8 @@ def bench(
         "graphs": bool(compiler.options()),
         "seeds": seeds,
         **_speeds(parts.plan, times),
-        "seconds_per_evaluation": evaluation,
-        "evaluation_share": _evaluation_share(parts.plan, times, evaluation),
-        "compile_seconds": {name: compiled.wait(name) for name in ("init", "epoch", "evaluate")},
+        **evaluated,
+        "compile_seconds": compiled.wait_all(),
         **first_step,
         **memory,
         **(_parts(config, parts, clock.train, times, seconds) if breakdown else {}),
@@ -131,21 +132,19 @@ def _speeds(plan: Schedule, times: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
-def _evaluation(compiled: Compiled, clock: _Clock) -> float:
+def _evaluation(compiled: Compiled, clock: _Clock, plan: Schedule, times: dict[str, Any]) -> dict[str, float]:
+    """Seconds of one evaluation, and the share of a whole run by this plan that all of them take."""
     compiled.wait("evaluate")
     taken = []
     for i in range(4):
         begin = time.perf_counter()
         jax.block_until_ready(compiled.evaluate(clock.train, i))
         taken.append(time.perf_counter() - begin)
-    return median(taken[1:])
-
-
-def _evaluation_share(plan: Schedule, times: dict[str, Any], evaluation: float) -> float:
-    """Of the time of a whole run by this plan."""
+    each = median(taken[1:])
     collect = times["collect"] or times["iteration"]
     training = plan.train_iterations * times["iteration"] + plan.prefill_iterations * collect
-    return plan.epochs * evaluation / (plan.epochs * evaluation + training)
+    share = plan.epochs * each / (plan.epochs * each + training)
+    return {"seconds_per_evaluation": each, "evaluation_share": share}
 
 
 def _memory(plan: Schedule, fresh: bool) -> dict[str, int]:
@@ -172,10 +171,12 @@ def line(row: dict[str, Any]) -> str:
     parts = [
         f"{row['env']:18s} {row['seeds']:3d} seeds  {row['env_steps_per_second']:12,.0f} steps/s  "
         f"{row['updates_per_second']:9,.0f} updates/s",
-        f"evaluation {row['seconds_per_evaluation']:.2f} s ({row['evaluation_share']:.1%} of a run)",
         f"compiled in {compile_seconds:.1f} s, first step after {first:.1f} s",
         _memory_line(row),
     ]
+    if "evaluation_share" in row:
+        seconds, share = row["seconds_per_evaluation"], row["evaluation_share"]
+        parts.insert(1, f"evaluation {seconds:.2f} s ({share:.1%} of a run)")
     if "breakdown_shares" in row:
         parts[1:1] = bench_parts.table(row)
     elif "collect_seconds" in row:

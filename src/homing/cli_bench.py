@@ -156,6 +156,7 @@ def train(
     seconds: float = 20.0,
     physics: str | None = None,
     breakdown: bool = True,
+    evaluation: bool = True,
     compare: Flag = False,
     cpu: Flag = False,
     json_: Json = False,
@@ -177,6 +178,7 @@ def train(
         seconds: to measure each, after compiling; as long again for the breakdown
         physics: another pipeline than the environments' own
         breakdown: divide an iteration into its parts, each compiled by itself
+        evaluation: compile and measure evaluation too
         compare: measure each again in float32 as XLA compiles it by default, and give the ratio
         cpu: compute on the CPU, even if there is a GPU
         json_: print JSON instead of lines
@@ -193,12 +195,11 @@ def train(
     for id in env:
         for count in seeds:
             given = (id, count, agent, preset, seconds, physics)
-            row = bench_train.bench(
-                *given, fresh=not told.rows, breakdown=breakdown, net=_net(net_dtype), **changes
-            )
+            measured = {"fresh": not told.rows, "breakdown": breakdown, "evaluation": evaluation}
+            row = bench_train.bench(*given, **measured, net=_net(net_dtype), **changes)
             if compare:
                 with compiler.plain():
-                    plain = bench_train.bench(*given, fresh=False, breakdown=False, **changes)
+                    plain = bench_train.bench(*given, **dict.fromkeys(measured, False), **changes)
                 row |= _against(plain, row, "env_steps_per_second")
             told.add(row, bench_train.line(row) + _ratio(row))
     told.end()

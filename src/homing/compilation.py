@@ -58,12 +58,18 @@ class Compiled:
     Tracing holds Python's lock and XLA does not, so `init` compiles while `epoch` is traced. `evaluate`,
     which is needed last, is traced in a thread too, as soon as one of the others is done.
 
+    `fresh`: `init` is needed, `evaluated`: so is `evaluate`.
     `identity`: the settings that the programs follow from; with them a program need not be traced that was
     traced before (see `homing.traces`).
     """
 
     def __init__(
-        self, made: Programs, keys: Key, fresh: bool = True, identity: Mapping[str, Any] | None = None
+        self,
+        made: Programs,
+        keys: Key,
+        fresh: bool = True,
+        evaluated: bool = True,
+        identity: Mapping[str, Any] | None = None,
     ):
         self._begin = time.perf_counter()
         self._done: dict[str, float] = {}
@@ -74,7 +80,9 @@ class Compiled:
         lower = self._lower(made, traces.store(identity))
         self._init = self._submit("init", lower("init", keys)) if fresh else None
         self._epoch = self._submit("epoch", lower("epoch", self.shapes, count, count))
-        self._evaluate = self._submit("evaluate", lambda: lower("evaluate", self.shapes, count)())
+        self._evaluate = (
+            self._submit("evaluate", lambda: lower("evaluate", self.shapes, count)()) if evaluated else None
+        )
         self._pool.shutdown(wait=False)
 
     def _lower(self, made: Programs, kept: traces.Store | None) -> Callable[..., Callable[[], Any]]:
@@ -108,12 +116,18 @@ class Compiled:
         return self._epoch.result()(train, np.int32(start), np.int32(stop))
 
     def evaluate(self, train: Any, iteration: int) -> Any:
+        assert self._evaluate is not None
         return self._evaluate.result()(train, np.int32(iteration))
 
     def wait(self, name: str) -> float:
         """Until one program is ready; the seconds from the start of all to that."""
         getattr(self, f"_{name}").result()
         return self._done[name]
+
+    def wait_all(self) -> dict[str, float]:
+        """The same for every program that is needed, by name."""
+        needed = (name for name in ("init", "epoch", "evaluate") if getattr(self, f"_{name}") is not None)
+        return {name: self.wait(name) for name in needed}
 
 
 def process_seconds() -> float:
