@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ class Compiled:
     """The programs of a run while they compile in threads of their own; each call waits for its program.
 
     Tracing holds Python's lock and XLA does not, so `init` compiles while `epoch` is traced. `evaluate`,
-    which is needed last, is traced in a thread too, as soon as one of the others is done.
+    which is needed last, waits for `epoch` and is made while that runs.
 
     `fresh`: `init` is needed, `evaluated`: so is `evaluate`.
     `identity`: the settings that the programs follow from; with them a program need not be traced that was
@@ -80,9 +80,12 @@ class Compiled:
         lower = self._lower(made, traces.store(identity))
         self._init = self._submit("init", lower("init", keys)) if fresh else None
         self._epoch = self._submit("epoch", lower("epoch", self.shapes, count, count))
-        self._evaluate = (
-            self._submit("evaluate", lambda: lower("evaluate", self.shapes, count)()) if evaluated else None
-        )
+
+        def evaluate() -> Any:
+            wait([self._epoch])
+            return lower("evaluate", self.shapes, count)()
+
+        self._evaluate = self._submit("evaluate", evaluate) if evaluated else None
         self._pool.shutdown(wait=False)
 
     def _lower(self, made: Programs, kept: traces.Store | None) -> Callable[..., Callable[[], Any]]:
