@@ -39,8 +39,9 @@ class Probe:
     episode_length: int
     shaping: Callable[[Array, Array, Array], Array] | None = None
 
-    def of_size(self, num_envs: int, restarts: bool = True) -> Probe:
-        return dataclasses.replace(self, num_envs=num_envs)
+    def of_size(self, num_envs: int, restarts: bool = True, episode_length: int | None = None) -> Probe:
+        length = self.episode_length if episode_length is None else episode_length
+        return dataclasses.replace(self, num_envs=num_envs, episode_length=length)
 
     def seed_axes(self) -> EnvState:
         fields = {field.name: 0 for field in dataclasses.fields(EnvState)}

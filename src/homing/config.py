@@ -33,6 +33,8 @@ class TrainConfig:
     """Rows kept of each lane."""
     prefill_rows: int = 1_000
     """Rows collected of each lane by the untrained policy before the first update."""
+    restart_after: int | None = None
+    """Steps after which training cuts an episode and starts another, so that replay has more beginnings."""
     greedy: float = 0.0
     """Share of the lanes that act as in evaluation, without noise: replay then shows where that leads."""
     newest: float = 1.0
@@ -57,6 +59,8 @@ class TrainConfig:
             raise ConfigError(
                 f"updates_per_step is {self.updates_per_step}; choose a positive ratio, such as 0.0625"
             )
+        if self.restart_after is not None:
+            check_at_least_one(self, "restart_after")
         if not 0 < self.newest <= 1:
             raise ConfigError(f"newest is {self.newest:g}, a share of replay: choose it above 0, up to 1")
         if not 0 <= self.greedy <= 1:

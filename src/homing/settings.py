@@ -134,9 +134,18 @@ def build(config: RunConfig) -> Parts:
         eval_env = environment(config, config.eval_env, config.train.eval_envs)
     eval_env = eval_env.of_size(config.train.eval_envs, restarts=False)
     check_alike(env, eval_env)
+    env = _cut_short(env, config)
     agent = make_agent(config.settings, env.spec)
     check_relabelled_reward(config, env, agent)
     return Parts(env, eval_env, agent, make_plan(config.train, env, agent, seeds=len(config.seeds)))
+
+
+def _cut_short(env: Any, config: RunConfig) -> Any:
+    """The environment to train in, whose episodes may end sooner than the evaluation's."""
+    length = getattr(config.train, "restart_after", None)
+    if length is None or length >= config.episode_length:
+        return env
+    return env.of_size(config.train.num_envs, episode_length=length)
 
 
 class InEnvironment(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -78,15 +78,19 @@ class GoalEnv:
         self.spec = self._info(spec)
         self._check_goal_size()
 
-    def of_size(self, num_envs: int, restarts: bool = True) -> GoalEnv:
-        """The same environment with another number of lanes; its model is not loaded again.
+    def of_size(self, num_envs: int, restarts: bool = True, episode_length: int | None = None) -> GoalEnv:
+        """The same environment with other numbers of lanes and steps; its model is not loaded again.
 
         Without `restarts` lanes stay where their first episode ended, and no starts are dealt for others:
         half a program less to compile where only first episodes count.
         """
+        length = self.episode_length if episode_length is None else episode_length
         check_size("num_envs", num_envs)
+        check_size("episode_length", length)
         other = copy.copy(self)
-        other.num_envs, other.restarts = int(num_envs), restarts
+        other.num_envs, other.restarts, other.episode_length = int(num_envs), restarts, int(length)
+        other.interval = episode.interval_for(other.episode_length)
+        other.spec = replace(self.spec, episode_length=other.episode_length)
         return other
 
     # -- the interface ----------------------------------------------------------------------------------
