@@ -42,7 +42,16 @@ def some_batch(rows=12, seed=0):
 
     obs = Obs(state=normal(4), goal=normal(3))
     ones = jnp.ones(rows, jnp.float32)
-    return Batch(obs=obs, action=jnp.tanh(normal(2)), next_obs=obs, reward=ones, discount=ones, weight=ones)
+    left = jnp.where(jnp.arange(rows) % 3 == 0, 1.0 + jnp.arange(rows), jnp.inf)
+    return Batch(
+        obs=obs,
+        action=jnp.tanh(normal(2)),
+        next_obs=obs,
+        reward=ones,
+        discount=ones,
+        weight=ones,
+        left=left,
+    )
 
 
 def drawn(agent, seed, rows=12):
@@ -95,15 +104,28 @@ def test_layer_norm_is_in_both_encoders_and_in_the_actor():
         assert sum(len(scale) for scale in scales) == 3
 
 
-@pytest.mark.parametrize("actor", [SMALL, NetConfig(width=12, depth=1)], ids=["one stack", "two stacks"])
-def test_update_is_the_gradient_step_of_each_loss_on_the_old_parameters(actor):
-    agent, batch = crl(actor_net=actor), some_batch()
+@pytest.mark.parametrize(
+    ("actor", "mind_falls"),
+    [(SMALL, False), (NetConfig(width=12, depth=1), False), (SMALL, True)],
+    ids=["one stack", "two stacks", "falls"],
+)
+def test_update_is_the_gradient_step_of_each_loss_on_the_old_parameters(actor, mind_falls):
+    agent, batch = crl(actor_net=actor, mind_falls=mind_falls), some_batch()
     draws = drawn(agent, 5)
     old = jax.jit(agent.init)(jax.random.key(0))
     new, metrics = jax.jit(agent.update)(old, batch, draws, Moment())
 
+    def apart(phi):
+        return (phi[:, :-1], jax.nn.sigmoid(phi[:, -1])) if mind_falls else (phi, jnp.ones(len(phi)))
+
+    def lasting_loss(params):
+        _, lasts = apart(agent.encode(params, batch.obs, batch.action)[0])
+        ends = 0.99**batch.left
+        return -jnp.mean((1 - ends) * jnp.log(lasts) + ends * jnp.log1p(-lasts))
+
     def critic_loss(params):
         phi, psi = agent.encode(params, batch.obs, batch.action)
+        phi, _ = apart(phi)
         f = -jnp.sqrt(jnp.sum((phi[:, None] - psi[None]) ** 2, axis=-1) + 1e-6)
         rows, columns = jax.nn.logsumexp(f, axis=1), jax.nn.logsumexp(f, axis=0)
         return jnp.mean(rows + columns - 2 * jnp.diagonal(f)) + 0.1 * jnp.mean(rows**2)
@@ -111,15 +133,17 @@ def test_update_is_the_gradient_step_of_each_loss_on_the_old_parameters(actor):
     def actor_loss(params):
         action, log_prob = squash(*agent.policy(params, batch.obs), draws.noise)
         phi, psi = agent.encode(old.params, batch.obs, action)
-        return jnp.mean(log_prob + jnp.sqrt(jnp.sum((phi - psi) ** 2, axis=-1) + 1e-6))
+        phi, lasts = apart(phi)
+        return jnp.mean(log_prob + jnp.sqrt(jnp.sum((phi - psi) ** 2, axis=-1) + 1e-6) - jnp.log(lasts))
 
+    losses = [(critic_loss, "critic"), (actor_loss, "actor"), (lasting_loss, "lasting")][: 2 + mind_falls]
     grads = []
-    for loss, name in [(critic_loss, "critic"), (actor_loss, "actor")]:
+    for loss, name in losses:
         value, gradient = jax.jit(jax.value_and_grad(loss))(old.params)
         assert float(metrics[f"{name}_loss"]) == pytest.approx(float(value), rel=1e-4)
         grads.append(gradient["nets"])
     # Adam's first step is rate · sign(gradient): compare the moments, which are not levelled out.
-    whole = jax.tree.map(lambda critic, actor: 0.1 * (critic + actor), *grads)
+    whole = jax.tree.map(lambda *parts: 0.1 * sum(parts), *grads)
     jax.tree.map(
         lambda mu, grad: np.testing.assert_allclose(mu, grad, rtol=2e-3, atol=1e-6),
         new.opt_state.mu["nets"],

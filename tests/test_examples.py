@@ -59,9 +59,8 @@ def test_the_example_of_an_own_agent_learns_to_imitate(example):
     state = jax.random.normal(k_rows, (64, 3))
     obs = Obs(state=state, goal=state[:, :2] + 0.5)
     ones = jnp.ones(64)
-    batch = Batch(
-        obs=obs, action=0.5 * jnp.tanh(state[:, 1:]), next_obs=obs, reward=ones, discount=ones, weight=ones
-    )
+    action = 0.5 * jnp.tanh(state[:, 1:])
+    batch = Batch(obs, action, next_obs=obs, reward=ones, discount=ones, weight=ones, left=jnp.inf * ones)
     learner, losses = agent.init(k_init), []
     update = jax.jit(agent.update)
     for _ in range(200):

@@ -87,6 +87,7 @@ def test_batch_has_next_states_weights_and_new_rewards():
     np.testing.assert_array_equal(made.action[:, 0], [0, 10, 20, 30, 40])
     np.testing.assert_array_equal(made.discount, [1, 1, 1, 0, 1])
     np.testing.assert_array_equal(made.weight, [1, 0, 1, 1, 0])
+    np.testing.assert_array_equal(made.left, [np.inf, np.inf, 2, 1, np.inf])
     np.testing.assert_array_equal(made.reward, [0, 0, 1, 0, 0])  # row 2 reaches 2.5
     np.testing.assert_array_equal(made.next_obs.goal, goal)
 

@@ -158,6 +158,7 @@ def _batches(case: Case, key: Key) -> tuple[Batch, Any]:
         reward=jnp.zeros(lead, jnp.float32),
         discount=jnp.ones(lead, jnp.float32),
         weight=jnp.ones(lead, jnp.float32),
+        left=jnp.full(lead, jnp.inf),
     )
     return batch, jax.vmap(lambda k: draws(case.agent, k, rows))(jax.random.split(k_draws, case.updates))
 

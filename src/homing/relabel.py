@@ -118,6 +118,7 @@ def batch(
     follows = rows.remaining > 1
     discount, reached = at(ring.discount, rows.position), at(ring.reached, rows.position)
     state = at(ring.state, rows.position)
+    terminates = at(ring.discount, rows.position + rows.remaining - 1) == 0
     if shaping is None:
         paid = reward(reached, goal)
     else:
@@ -130,4 +131,5 @@ def batch(
         reward=paid.astype(jnp.float32),
         discount=discount,
         weight=(follows | (discount == 0)).astype(jnp.float32),
+        left=jnp.where(terminates, rows.remaining.astype(jnp.float32), jnp.inf),
     )

@@ -84,6 +84,8 @@ class Batch(struct.PyTreeNode):
 
     `weight` is 0 where a target would need `next_obs` and the row has none of its own episode (the time limit
     cut it off, or it is the newest row). A terminated row keeps weight 1: its discount hides `next_obs`.
+    `left` counts rows to the end of an episode that terminates, the row itself included; where it was cut off
+    or still runs, it is infinite.
     """
 
     obs: Obs  # [B, ...]  with the relabelled goal
@@ -92,6 +94,7 @@ class Batch(struct.PyTreeNode):
     reward: Array  # of reaching, with this action, this goal
     discount: Array
     weight: Array  # [B]
+    left: Array  # [B]
 
 
 class Rollout(struct.PyTreeNode):

@@ -32,7 +32,7 @@ class CRLConfig:
     gamma: float = 0.99
     """Discount: future goals lie k steps ahead with probability ∝ γ^k."""
     representation_dim: int = 64
-    """Size of φ(s, a) and ψ(g)."""
+    """Size of φ(s, a) and ψ(g); with `mind_falls` one of φ's entries is for that."""
     critic_net: NetConfig = dataclasses.field(default_factory=NetConfig)
     """Both encoders."""
     actor_net: NetConfig = dataclasses.field(default_factory=NetConfig)
@@ -44,6 +44,8 @@ class CRLConfig:
     """Wanted entropy of the policy for each action dimension."""
     random_goals: float = 0.0
     """Share of the policy's training goals that come from another row instead of the row's own future."""
+    mind_falls: bool = False
+    """Also learn how likely an episode lasts until the moment of a goal, so that the policy shuns its end."""
     normalise_observations: bool = False
     """Shift and scale states and goals by their running means and deviations."""
 
@@ -88,7 +90,7 @@ class CRL:
         self.nets = Stack(
             {
                 "phi": Member(config.critic_net, spec.state_dim + spec.action_dim, dim),
-                "psi": Member(config.critic_net, spec.goal_dim, dim),
+                "psi": Member(config.critic_net, spec.goal_dim, dim - config.mind_falls),
                 "actor": Member(config.actor_net, spec.state_dim + spec.goal_dim, 2 * spec.action_dim),
             }
         )
@@ -103,13 +105,19 @@ class CRL:
 
     def value(self, learner: Fit, obs: Obs, action: Array) -> Array:
         """f(s, a, g) [...]: larger where the action leads to the goal sooner."""
-        return self.energy.rows(*self.encode(learner.params, obs, action))
+        return self._value(*self.encode(learner.params, obs, action))
 
     def encode(self, params: Any, obs: Obs, action: Array) -> tuple[Array, Array]:
-        """φ(s, a) and ψ(g)."""
+        """φ(s, a), its last entry that of `mind_falls`, and ψ(g)."""
         (phi,) = self.nets(params["nets"], phi=_join(obs.state, action))
         (psi,) = self.nets(params["nets"], psi=obs.goal)
         return phi, psi
+
+    def _value(self, phi: Array, psi: Array) -> Array:
+        """The energy, and the log-probability to last that long where falls are minded."""
+        if not self.config.mind_falls:
+            return self.energy.rows(phi, psi)
+        return self.energy.rows(phi[..., :-1], psi) + jax.nn.log_sigmoid(phi[..., -1])
 
     def policy(self, params: Any, obs: Obs) -> tuple[Array, Array]:
         """Mean and log-deviation of the Gaussian under the tanh."""
@@ -139,19 +147,24 @@ class CRL:
             actor=_join(obs.state, _mixed(obs.goal, swap)),
         )
         action, log_prob = squash(*mean_and_log_std(head), draws.noise)
-        critic_loss, told = self._critic_loss(phi, psi)
+        critic_loss, told = self._critic_loss(phi, psi, batch.left)
         actor_loss, actor_told = self._actor_loss(params, obs.state, action, log_prob, _mixed(psi, swap))
         alpha_loss, alpha_told = self._alpha_loss(params, log_prob)
         return critic_loss + actor_loss + alpha_loss, told | actor_told | alpha_told
 
-    def _critic_loss(self, phi: Array, psi: Array) -> tuple[Array, Metrics]:
-        config, logits = self.config, self.energy.pairs(phi, psi)
+    def _critic_loss(self, phi: Array, psi: Array, left: Array) -> tuple[Array, Metrics]:
+        config, lasting, fate = self.config, jnp.zeros(()), {}
+        if config.mind_falls:
+            phi, lasting = phi[..., :-1], lasting_loss(phi[..., -1], left, self.gamma)
+            fate = {"lasting_loss": lasting}
+        logits = self.energy.pairs(phi, psi)
         if config.energy == "l2" and config.objective in contrastive.OF_SUMS:
             # The same loss, quicker; an update, which drops its metrics, then needs no logits.
             loss = contrastive.loss_of_sums(l2_log_sums(phi, psi), config.objective, config.logsumexp_weight)
         else:
             loss = contrastive.loss(logits, config.objective, config.logsumexp_weight)
-        return loss, {"critic_loss": loss} | contrastive.describe(lax.stop_gradient(logits))
+        told = {"critic_loss": loss} | fate | contrastive.describe(lax.stop_gradient(logits))
+        return loss + lasting, told
 
     def _actor_loss(
         self, params: Any, state: Array, action: Array, log_prob: Array, psi: Array
@@ -159,7 +172,7 @@ class CRL:
         """mean(α log π − f(s, a, g)), a ~ π: climbs the critic, which stands still meanwhile."""
         params, psi = lax.stop_gradient((params, psi))
         (phi,) = self.nets(params["nets"], phi=_join(state, action))
-        loss = jnp.mean(jnp.exp(params["log_alpha"]) * log_prob - self.energy.rows(phi, psi))
+        loss = jnp.mean(jnp.exp(params["log_alpha"]) * log_prob - self._value(phi, psi))
         return loss, {"actor_loss": loss, "entropy": -jnp.mean(log_prob)}
 
     def _alpha_loss(self, params: Any, log_prob: Array) -> tuple[Array, Metrics]:
@@ -174,6 +187,16 @@ class CRL:
         # In a population the share is traced, and 0 is one value among others.
         never = isinstance(share, float) and share == 0
         return None if never else jax.random.bernoulli(key, share, (rows,))
+
+
+def lasting_loss(logit: Array, left: Array, gamma: float) -> Array:
+    """Of the probability σ(logit) [B] to last until the goal, which lies k steps on, P(k) ∝ γ^k.
+
+    An episode that terminates in n steps lasts with probability 1 − γ^n, any other for sure. A future goal is
+    drawn from what the episode did reach; this is the mass that such a goal stands for.
+    """
+    ends = jnp.power(gamma, left)
+    return jnp.mean((1 - ends) * jax.nn.softplus(-logit) + ends * jax.nn.softplus(logit))
 
 
 def _join(*parts: Array) -> Array:
