@@ -66,12 +66,13 @@ def run(config, agent=None):
     agent = agent or Witness()
     plan = make_plan(config, env, agent)
     loop = OffPolicy(env, agent, plan)
-    epoch = jax.jit(loop.epoch, donate_argnums=0)
+    epoch, measure = jax.jit(loop.epoch, donate_argnums=0), jax.jit(loop.measure)
     train = jax.jit(loop.init)(jax.random.key(0))
     told = []
     for e in range(plan.epochs):
         start, stop = plan.epoch_bounds(e)
         train, metrics = epoch(train, jnp.int32(start), jnp.int32(stop))
+        metrics |= measure(train, jnp.int32(stop))
         told.append({name: np.asarray(value) for name, value in metrics.items()})
     return plan, train, told
 
@@ -88,8 +89,17 @@ def test_updates_are_as_planned_and_goals_from_the_rows_own_episode(ratio, chunk
     assert int(seen.past_border) > 0 or plan.total_updates < 100
     assert int(train.env.clock) * 5 == plan.total_steps
     assert all(metrics["one"] == 1 for metrics in told)
-    assert told[-1]["update"] > told[0]["update"]
+    stops = [plan.epoch_bounds(e)[1] for e in range(plan.epochs)]
+    assert [metrics["update"] for metrics in told] == [plan.updates_at(stop) for stop in stops]
     assert all(metrics["finite"] for metrics in told)
+
+
+def test_before_the_first_update_nothing_is_measured():
+    env = turnstile(num_envs=5, episode_length=30)
+    loop = OffPolicy(env, Witness(), make_plan(CONFIG, env, Witness()))
+    train = jax.jit(loop.init)(jax.random.key(0))
+    for iteration in (0, loop.plan.prefill_iterations):
+        assert all(np.isnan(value) for value in loop.measure(train, jnp.int32(iteration)).values())
 
 
 def test_rates_fall_in_a_straight_line_to_their_last_share():

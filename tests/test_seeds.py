@@ -83,7 +83,7 @@ def test_seeds_differ(three):
     kernels = np.asarray(jax.tree.leaves(train.learner.params["nets"])[-1])
     assert not np.allclose(kernels[0], kernels[1])
     assert not np.allclose(*np.asarray(train.ring.state)[:2])
-    assert len(set(told[-1]["critic_loss"].tolist())) == 3
+    assert len(set(told[-1]["train/critic_loss"].tolist())) == 3
 
 
 def test_the_same_seeds_give_the_same_bits(setup, three):
@@ -99,7 +99,7 @@ def test_a_broken_seed_is_reported_and_spoils_no_other(setup, three):
     _, healthy = three
     _, told = run(setup, [3, 4, 5], spoil=1)
     assert told[-1]["finite"].tolist() == [True, False, True]
-    for name in ("critic_loss", "entropy", "success_any"):
+    for name in ("train/critic_loss", "train/entropy", "success_any"):
         np.testing.assert_array_equal(told[-1][name][[0, 2]], healthy[-1][name][[0, 2]])
 
 

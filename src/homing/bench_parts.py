@@ -16,11 +16,10 @@ from homing.config_onpolicy import OnPolicyPlan
 from homing.replay import Timeline
 from homing.settings import Parts, RunConfig
 from homing.training.loop import TrainState
-from homing.training.offpolicy import updates_before
 from homing.training.seeds import jitted
 from homing.types import Array, Key
 
-ORDER = ("collect", "sample", "update", "metrics")
+ORDER = ("collect", "sample", "update")
 
 
 def measure(
@@ -30,7 +29,6 @@ def measure(
 
     sample:  indices, goals in hindsight and rows of all batches, and the updates' random numbers
     update:  gradient steps on batches that are ready
-    metrics: what is measured of a learner, once in an iteration
     `collected` iterations were made before. An on-policy agent has updates only.
     """
     case = Case(config, parts.agent, parts.plan, parts.env.spec, bench_learner.net_dtype(config.settings))
@@ -41,13 +39,12 @@ def measure(
         count = jnp.int32(collected)
         sampling = jitted(_sampling(parts.loop), shared=2, arguments=4)
         sampling = compiler.build(sampling.lower(train.ring, train.key, count, count))
-        sample, _ = timed(lambda n: sampling(train.ring, train.key, count, jnp.int32(n)), seconds / 3)
+        sample, _ = timed(lambda n: sampling(train.ring, train.key, count, jnp.int32(n)), seconds / 2)
         told["sample"] = sample * _rounds(case)
-        told["metrics"] = _metrics_seconds(parts.loop, train, count, seconds / 3)
         given = jitted(_prepared(parts.loop), shared=1, arguments=3)(train.ring, train.key, count)
     updating = bench_learner.rounds_of_updates(case).lower(train.learner, given, jnp.int32(1))
     program = compiler.build(updating)
-    learner = bench_learner.measured(case, program, train.learner, given, seconds / 3)
+    learner = bench_learner.measured(case, program, train.learner, given, seconds / 2)
     told["update"] = 1e-6 * learner["microseconds_per_update"] * float(parts.plan.updates_ratio)
     return {"seconds": told, "learner": {"net_dtype": case.net_dtype, **learner}}
 
@@ -94,31 +91,16 @@ def _plain(x: Array) -> Array:
     return jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
 
 
-def _metrics_seconds(loop: Any, train: TrainState, collected: Array, seconds: float) -> float:
-    """Of measuring a learner as every iteration does, in the prefill too."""
-
-    def run(ring: Any, learner: Any, key: Key, collected: Array, count: Array) -> Any:
-        state = TrainState(env=(), ring=ring, learner=learner, key=key)  # type: ignore[arg-type]
-        line, updates = replay.timeline(ring, collected), updates_before(loop.plan, collected)
-        found = lambda i: loop.measure(state, line, updates, jax.random.fold_in(key, i))
-        body = lambda i, sums: jax.tree.map(jnp.add, sums, found(i))
-        return lax.fori_loop(0, count, body, _zeros(lambda: found(0)))
-
-    given = (train.ring, train.learner, train.key)
-    program = compiler.build(jitted(run, shared=2, arguments=5).lower(*given, collected, jnp.int32(1)))
-    return timed(lambda count: program(*given, collected, jnp.int32(count)), seconds)[0]
-
-
 def breakdown(found: dict[str, float], iteration: float, prefill: float | None) -> dict[str, Any]:
     """Seconds of each part of an iteration and its share.
 
-    `prefill`: seconds of an iteration that only collects and measures; without one, `collect` is what the
+    `prefill`: seconds of an iteration that only collects; without one, `collect` is what the
     other parts leave, and `collect_by` says so. `other` is the rest: what the whole takes beyond its parts
     (negative where they overlap).
     """
     parts = dict(found)
     if prefill is not None:
-        parts["collect"] = max(prefill - parts.get("metrics", 0.0), 0.0)
+        parts["collect"] = prefill
     else:
         parts["collect"] = max(iteration - sum(found.values()), 0.0)
     told = {name: parts[name] for name in ORDER if name in parts}
@@ -126,7 +108,7 @@ def breakdown(found: dict[str, float], iteration: float, prefill: float | None) 
     return {
         "breakdown_seconds": told,
         "breakdown_shares": {name: value / iteration for name, value in told.items()},
-        "collect_by": "what is left" if prefill is None else "iterations of the prefill, less metrics",
+        "collect_by": "what is left" if prefill is None else "iterations of the prefill",
     }
 
 

@@ -15,7 +15,7 @@ from homing.schedule import Schedule, Sizes
 from homing.types import Array, EnvState, Key, Metrics, Obs, bytes_of
 
 # Streams of random numbers that start from a seed's key.
-COLLECT, EVALUATE, SPREAD = 0, 1, 2
+COLLECT, EVALUATE, SPREAD, MEASURE = 0, 1, 2, 3
 
 
 class TrainState(struct.PyTreeNode):

@@ -15,6 +15,7 @@ from homing.config import Plan, TrainConfig
 from homing.replay import Ring, Timeline
 from homing.rollout import unroll
 from homing.training.loop import (
+    MEASURE,
     TrainState,
     evaluate_greedy,
     first_state,
@@ -25,8 +26,8 @@ from homing.training.loop import (
 )
 from homing.types import Array, Batch, Key, Metrics, Moment, Obs
 
-# Batches on which an iteration's metrics are measured.
-MEASURED_BATCHES = 8
+# Batches on which a learner is measured at an evaluation.
+MEASURED_BATCHES = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,16 +42,15 @@ class OffPolicy:
         return first_state(self.env, self.agent, replay.empty(self.plan.ring_shape), key)
 
     def epoch(self, train: TrainState, start: Array, stop: Array) -> tuple[TrainState, Metrics]:
-        """Iterations start..stop−1 and the means of their metrics."""
-        return run_epoch(self.iterate, self._metrics(train), train, start, stop, self.plan)
+        """Iterations start..stop−1; what they learn is measured at the evaluation that follows."""
+        return run_epoch(self.iterate, {}, train, start, stop, self.plan)
 
     def iterate(self, train: TrainState, iteration: Array) -> tuple[TrainState, Metrics]:
         """Collect one unroll, then, past the prefill, learn from all that is stored."""
-        k_collect, k_learn, k_measure = jax.random.split(iteration_key(train, iteration), 3)
+        k_collect, k_learn = jax.random.split(iteration_key(train, iteration))
         train = self.collect(train, iteration, k_collect)
         line = replay.timeline(train.ring, iteration + 1)
-        train = train.replace(learner=self.learn(train, line, iteration, k_learn))
-        return train, self.measure(train, line, updates_before(self.plan, iteration + 1), k_measure)
+        return train.replace(learner=self.learn(train, line, iteration, k_learn)), {}
 
     def collect(self, train: TrainState, iteration: Array, key: Key) -> TrainState:
         """One unroll of the exploring policy, into the ring; the first lanes may act greedily."""
@@ -91,21 +91,25 @@ class OffPolicy:
             )
         return learner
 
-    def measure(self, train: TrainState, line: Timeline, updates: Array, key: Key) -> Metrics:
-        """Means of what updates would measure on a few batches; the updates themselves are not made."""
+    def evaluate(self, train: TrainState, iteration: Array, env: Any) -> Metrics:
+        """The greedy policy on fresh starts and goals of `env`, and, as `train/…`, what was learned."""
+        told = self.measure(train, iteration)
+        return evaluate_greedy(self.agent, train, iteration, env) | {f"train/{k}": v for k, v in told.items()}
+
+    def measure(self, train: TrainState, iteration: Array) -> Metrics:
+        """Means of what updates would measure on some batches; NaN before the first update."""
+        line = replay.timeline(train.ring, jnp.maximum(iteration, 1))
+        updates = updates_before(self.plan, iteration)
 
         def one(key: Key) -> Metrics:
             k_batch, k_update = jax.random.split(key)
             batch = self._batch(train.ring, line, k_batch)
             return self.agent.update(train.learner, batch, self._draw(k_update), self._moment(updates))[1]
 
+        keys = jax.random.split(iteration_key(train, iteration, MEASURE), MEASURED_BATCHES)
         return jax.tree.map(
-            lambda x: jnp.mean(x, axis=0), lax.map(one, jax.random.split(key, MEASURED_BATCHES))
+            lambda x: jnp.where(updates > 0, jnp.mean(x, axis=0), jnp.nan), lax.map(one, keys)
         )
-
-    def evaluate(self, train: TrainState, iteration: Array, env: Any) -> Metrics:
-        """The greedy policy on fresh starts and goals of `env`."""
-        return evaluate_greedy(self.agent, train, iteration, env)
 
     def _batch(self, ring: Ring, line: Timeline, key: Key) -> Batch:
         """One batch of relabelled rows [B]."""
@@ -135,11 +139,6 @@ class OffPolicy:
 
     def _step(self, learner: Any, prepared: tuple[Batch, Any, Moment]) -> tuple[Any, None]:
         return self.agent.update(learner, *prepared)[0], None
-
-    def _metrics(self, train: TrainState) -> Metrics:
-        """Shapes of what is measured."""
-        line = replay.timeline(train.ring, jnp.int32(1))
-        return jax.eval_shape(lambda train: self.measure(train, line, jnp.int32(0), train.key), train)
 
 
 def make_plan(config: TrainConfig, env: Any, agent: OffPolicyAgent, seeds: int = 1) -> Plan:

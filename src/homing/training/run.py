@@ -209,7 +209,7 @@ class Run:
         seconds = time.perf_counter() - begin
         self.elapsed += seconds
         measured = {f"train/{name}": v for name, v in self.tally.means().items()}
-        measured |= {f"eval/{name}": v for name, v in sorted(scores.items())}
+        measured |= {name if "/" in name else f"eval/{name}": v for name, v in sorted(scores.items())}
         times = {
             "speed/env_steps_per_second": self.plan.seeds * self.tally.steps / self.tally.seconds,
             "time/elapsed": self.elapsed,
