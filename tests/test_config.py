@@ -151,6 +151,7 @@ def test_the_largest_setting_that_fits_is_offered():
         ({"newest": 0.0}, "above 0, up to 1"),
         ({"newest": 1.5}, "above 0, up to 1"),
         ({"greedy": 1.1}, "from 0 to 1"),
+        ({"restart_after": 0}, "at least 1"),
         ({"final_rate": -0.1}, "from 0 to 1"),
         ({"unroll_length": 40_000, "replay_rows": 50_000}, "at most 32767"),
     ],

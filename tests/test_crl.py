@@ -9,7 +9,7 @@ from scipy import stats
 
 from homing.agents import agent_config, make_agent
 from homing.agents import crl as crl_module
-from homing.agents.crl import CRL, CRLConfig
+from homing.agents.crl import CRL, CRLConfig, lasting_loss
 from homing.agents.parts import squash, squashed_sample
 from homing.errors import ConfigError, UnknownNameError
 from homing.nets import NetConfig
@@ -154,6 +154,17 @@ def test_update_is_the_gradient_step_of_each_loss_on_the_old_parameters(actor, m
     )
 
 
+def test_lasting_is_learned_as_the_share_of_futures_that_the_episode_lives_to_see():
+    left = jnp.asarray([1.0, 2.0, 40.0, jnp.inf])
+    futures = np.random.default_rng(0).geometric(1 - 0.9, 200_000)  # P(k) ∝ 0.9^k, k ≥ 1
+    logit = jnp.zeros(4)
+    slope = jax.jit(jax.grad(lambda logit: 4 * lasting_loss(logit, left, 0.9)))
+    for _ in range(2000):
+        logit -= 4 * slope(logit)
+    lived = [(futures <= n).mean() for n in left]
+    np.testing.assert_allclose(jax.nn.sigmoid(logit), lived, atol=5e-3)
+
+
 def steps_of_members(agent, old, new):
     """How far the parameter that moved most went, for each network."""
     far = {}
@@ -216,6 +227,8 @@ def test_wrong_names_and_numbers_are_answered():
         CRLConfig(energy="l3")
     with pytest.raises(ConfigError, match="gamma"):
         CRLConfig(gamma=1.0)
+    with pytest.raises(ConfigError, match="at least 2 with mind_falls"):
+        CRLConfig(representation_dim=1, mind_falls=True)
     with pytest.raises(UnknownNameError, match="crl"):
         agent_config("clr")
     with pytest.raises(TypeError):

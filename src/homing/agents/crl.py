@@ -58,6 +58,9 @@ class CRLConfig:
             raise ConfigError(
                 f"gamma {self.gamma} must lie between 0 and 1, both excluded, for instance 0.99"
             )
+        if self.representation_dim < 1 + self.mind_falls:
+            least = "2 with mind_falls" if self.mind_falls else "1"
+            raise ConfigError(f"representation_dim is {self.representation_dim}; it must be at least {least}")
         if not 0 <= self.random_goals <= 1:
             raise ConfigError(f"random_goals {self.random_goals} is a share: choose it from 0 to 1")
 
