@@ -161,6 +161,16 @@ def walk(num_envs: int = 32, episode_length: int = 25) -> Probe:
     return Probe(spec, _uniform(2, 1.0), _uniform(2, 0.9), dynamics, num_envs, episode_length)
 
 
+def ledge(num_envs: int = 32, episode_length: int = 25) -> Probe:
+    """A walk with a third action that leads nowhere but, where it is positive, now and then to a fall."""
+
+    def dynamics(state, action, steps, key):
+        return jnp.clip(state + 0.15 * action[:2], -1, 1), (action[2] > 0) & jax.random.bernoulli(key, 0.2)
+
+    spec = ProbeSpec(state_dim=2, action_dim=3, goal_dim=2, goal_indices=(0, 1), threshold=0.15)
+    return Probe(spec, _uniform(2, 1.0), _uniform(2, 0.9), dynamics, num_envs, episode_length)
+
+
 def turnstile(num_envs: int = 5, episode_length: int = 11) -> Probe:
     """Each episode achieves a number of its own and may end at any step. State (number, step)."""
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from probes import delay, echo, trapdoor, walk
+from probes import delay, echo, ledge, trapdoor, walk
 from scipy import stats
 
 from homing.agents import make_agent
@@ -132,6 +132,17 @@ def test_walk_reaches_goals_and_orders_distances(settings, steps, correlation):
     obs = Obs(state=jnp.zeros((200, 2), jnp.float32), goal=goal)
     value = agent.value(learner, obs, agent.act(learner, obs, jax.random.key(0), explore=False))
     assert stats.spearmanr(value, -jnp.linalg.norm(goal, axis=-1)).statistic > correlation
+
+
+@slow
+@pytest.mark.parametrize("minds", [False, True])
+def test_ledge_whoever_minds_falls_keeps_away_from_them(minds):
+    after = learn(crl(mind_falls=minds, gamma=0.9, alpha_lr=3e-3), ledge(), 60_000)[3]
+    assert float(after["success_any"].min()) > 0.9
+    if minds:
+        assert after["episode_length"].tolist() == [25, 25]
+    else:
+        assert float(after["episode_length"].max()) < 24
 
 
 TRAPDOOR = [
