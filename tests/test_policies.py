@@ -18,9 +18,9 @@ from homing.cli import main
 from homing.errors import ConfigError, HomingError
 from homing.nets import NetConfig
 from homing.policies import (
+    bundled,
     container,
     find_policies,
-    library,
     read_policies,
     shipped,
     shipped_names,
@@ -259,7 +259,7 @@ def test_export_and_card_from_the_command_line(run, tmp_path, capsys):
 
 
 def test_a_wrong_name_is_answered_with_the_right_ones(monkeypatch, tmp_path, file):
-    monkeypatch.setattr(library, "FOLDER", tmp_path)
+    monkeypatch.setattr(bundled, "FOLDER", tmp_path)
     assert shipped_names() == ("walk",)
     assert homing.load("walk").env == "walk"
     with pytest.raises(ConfigError, match="shipped are: walk"):

@@ -71,9 +71,8 @@ def episode_start(ring: Ring, line: Timeline, rows: Rows) -> Array:
 
 def final(ring: Ring, line: Timeline, rows: Rows, key: Key, gamma: float) -> Array:
     """What the episode achieved at its end; a running one has none yet, and keeps the commanded goal."""
-    last = rows.position + rows.remaining - 1
-    ended = replay.read(ring.ahead, line, last, rows.lane) == 0
-    reached = replay.read(ring.reached, line, last, rows.lane)
+    ended = replay.read(ring.ahead, line, rows.last, rows.lane) == 0
+    reached = replay.read(ring.reached, line, rows.last, rows.lane)
     return jnp.where(ended[..., None], reached, commanded(ring, line, rows, key, gamma))
 
 
@@ -118,7 +117,7 @@ def batch(
     follows = rows.remaining > 1
     discount, reached = at(ring.discount, rows.position), at(ring.reached, rows.position)
     state = at(ring.state, rows.position)
-    terminates = at(ring.discount, rows.position + rows.remaining - 1) == 0
+    terminates = at(ring.discount, rows.last) == 0
     if shaping is None:
         paid = reward(reached, goal)
     else:

@@ -77,6 +77,11 @@ class Rows(struct.PyTreeNode):
     lane: Array
     remaining: Array  # rows of the same episode from this one to the last known, both counted; ≥ 1
 
+    @property
+    def last(self) -> Array:
+        """Position of the last known row of the same episode."""
+        return self.position + self.remaining - 1
+
 
 def empty(shape: RingShape) -> Ring:
     """A ring of zeros."""

@@ -118,9 +118,13 @@ class CRL:
 
     def _value(self, phi: Array, psi: Array) -> Array:
         """The energy, and the log-probability to last that long where falls are minded."""
-        if not self.config.mind_falls:
-            return self.energy.rows(phi, psi)
-        return self.energy.rows(phi[..., :-1], psi) + jax.nn.log_sigmoid(phi[..., -1])
+        phi, lasts = self._apart(phi)
+        value = self.energy.rows(phi, psi)
+        return value if lasts is None else value + jax.nn.log_sigmoid(lasts)
+
+    def _apart(self, phi: Array) -> tuple[Array, Array | None]:
+        """φ itself, and the logit of lasting where falls are minded."""
+        return (phi[..., :-1], phi[..., -1]) if self.config.mind_falls else (phi, None)
 
     def policy(self, params: Any, obs: Obs) -> tuple[Array, Array]:
         """Mean and log-deviation of the Gaussian under the tanh."""
@@ -150,24 +154,24 @@ class CRL:
             actor=_join(obs.state, _mixed(obs.goal, swap)),
         )
         action, log_prob = squash(*mean_and_log_std(head), draws.noise)
-        critic_loss, told = self._critic_loss(phi, psi, batch.left)
+        phi, lasts = self._apart(phi)
+        critic_loss, told = self._critic_loss(phi, psi)
         actor_loss, actor_told = self._actor_loss(params, obs.state, action, log_prob, _mixed(psi, swap))
         alpha_loss, alpha_told = self._alpha_loss(params, log_prob)
-        return critic_loss + actor_loss + alpha_loss, told | actor_told | alpha_told
+        loss, told = critic_loss + actor_loss + alpha_loss, told | actor_told | alpha_told
+        if lasts is None:
+            return loss, told
+        lasting = lasting_loss(lasts, batch.left, self.gamma)
+        return loss + lasting, told | {"lasting_loss": lasting}
 
-    def _critic_loss(self, phi: Array, psi: Array, left: Array) -> tuple[Array, Metrics]:
-        config, lasting, fate = self.config, jnp.zeros(()), {}
-        if config.mind_falls:
-            phi, lasting = phi[..., :-1], lasting_loss(phi[..., -1], left, self.gamma)
-            fate = {"lasting_loss": lasting}
-        logits = self.energy.pairs(phi, psi)
+    def _critic_loss(self, phi: Array, psi: Array) -> tuple[Array, Metrics]:
+        config, logits = self.config, self.energy.pairs(phi, psi)
         if config.energy == "l2" and config.objective in contrastive.OF_SUMS:
             # The same loss, quicker; an update, which drops its metrics, then needs no logits.
             loss = contrastive.loss_of_sums(l2_log_sums(phi, psi), config.objective, config.logsumexp_weight)
         else:
             loss = contrastive.loss(logits, config.objective, config.logsumexp_weight)
-        told = {"critic_loss": loss} | fate | contrastive.describe(lax.stop_gradient(logits))
-        return loss + lasting, told
+        return loss, {"critic_loss": loss} | contrastive.describe(lax.stop_gradient(logits))
 
     def _actor_loss(
         self, params: Any, state: Array, action: Array, log_prob: Array, psi: Array

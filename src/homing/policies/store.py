@@ -15,8 +15,8 @@ from homing.agents import AGENTS, make_agent
 from homing.checkpoints import load_policy, parameters
 from homing.errors import ConfigError, HomingError, nearest, unknown
 from homing.policies import container
+from homing.policies.bundled import shipped, shipped_names
 from homing.policies.card import run_card
-from homing.policies.library import shipped, shipped_names
 from homing.runs import RunFolder
 from homing.settings import decode, environment
 
