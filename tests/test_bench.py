@@ -79,10 +79,15 @@ def test_bench_learner_measures_every_agent(monkeypatch, agent):
 def test_comparing_measures_the_plain_program_in_float32_too(capsys, monkeypatch, what, rate):
     measured = []
 
-    def bench(*args, **kwargs):
-        measured.append((compiler._plain, args[0].net_dtype if what == "learner" else kwargs.get("net", {})))
+    def bench(case, *_):
+        measured.append((compiler._plain.get(), case.net_dtype))
         return {rate: 30.0 if len(measured) % 2 else 20.0, "net_dtype": "bfloat16"}
 
+    def start(env, seeds, net=None, **_):
+        return SimpleNamespace(net_dtype=(net or {}).get("dtype", "float32"))
+
+    monkeypatch.setattr(bench_train, "start", start)
+    monkeypatch.setattr(bench_learner, "compiled", lambda case: None)
     module = bench_train if what == "train" else bench_learner
     monkeypatch.setattr(module, "bench", bench)
     monkeypatch.setattr(module, "line", lambda row: "line")
@@ -90,9 +95,8 @@ def test_comparing_measures_the_plain_program_in_float32_too(capsys, monkeypatch
     code, out, err = command(capsys, *shlex.split(flags))
     assert code == 0, err
     assert out.splitlines() == ["line", "    1.50 times the plain program"]
-    asked, plain = ("bfloat16", "float32") if what == "learner" else ({"dtype": "bfloat16"}, {})
-    assert measured == [(False, asked), (True, plain)]
-    assert not compiler._plain
+    assert measured == [(False, "bfloat16"), (True, "float32")]
+    assert not compiler._plain.get()
 
 
 def test_learners_that_do_not_fit_are_refused(monkeypatch):

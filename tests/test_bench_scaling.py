@@ -24,7 +24,7 @@ def test_points_are_those_asked_for():
         bench_scaling.points("nets", (), (), ("4x1023",))
 
 
-def fake_row(point, settings, last):
+def fake_row(point, settings, last, ahead):
     if point.x == 16:
         raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1 byte")
     row = {"env": "reacher", "device": "a machine", "seeds": point.seeds, "net_dtype": "float32"}

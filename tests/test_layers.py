@@ -53,7 +53,9 @@ ALLOWED = {
     "bench_parts": BASE
     | {"bench_learner", "ceilings", "compiler", "config_onpolicy", "replay", "settings", "training"},
     "bench_scaling": BASE
-    | {"bench", "bench_learner", "bench_train", "doctor", "envs", "presets", "schedule", "settings"},
+    | {"bench", "bench_learner", "bench_train", "compilation", "doctor", "envs", "presets"}
+    | {"schedule", "settings"},
+    "bench_table": BASE | {"bench_learner", "bench_train", "compilation", "compiler", "settings"},
     "studies": BASE
     | {"agents", "api", "checkpoints", "compilation", "config", "doctor", "hardware", "nets", "presets"}
     | {"progress", "quantities", "report", "runs", "settings", "training"},

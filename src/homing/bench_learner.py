@@ -189,15 +189,34 @@ def _normal(key: Key, lead: tuple[int, ...], sizes: tuple[int, ...]) -> list[Arr
 # Measuring.
 
 
-def bench(case: Case, seconds: float = 5.0) -> dict[str, Any]:
-    """Updates per second of all seeds, what they cost, and how near the machine's ceilings that is."""
+class Ready(NamedTuple):
+    """A case, compiled; nothing of it is allocated yet."""
+
+    start: Any
+    """(keys [S]) -> learner, prepared"""
+    rounds: Any
+    """`rounds_of_updates`"""
+    seconds: float
+
+
+def compiled(case: Case) -> Ready:
     check_fits(case)
     begin = time.perf_counter()
+    start = jitted(lambda key: (case.agent.init(key), prepared(case, key)))
     keys = seed_keys(case.config.seeds)
-    learner, given = jitted(lambda key: (case.agent.init(key), prepared(case, key)))(keys)
-    program = compiler.build(rounds_of_updates(case).lower(learner, given, jnp.int32(1)))
-    compile_seconds = time.perf_counter() - begin
-    told = measured(case, program, learner, given, seconds)
+    rounds = rounds_of_updates(case).lower(*jax.eval_shape(start, keys), jnp.int32(1))
+    ready = start.lower(keys).compile(), compiler.build(rounds)
+    return Ready(*ready, time.perf_counter() - begin)
+
+
+def bench(case: Case, seconds: float = 5.0, ready: Ready | None = None) -> dict[str, Any]:
+    """Updates per second of all seeds, what they cost, and how near the machine's ceilings that is.
+
+    `ready`: the case, if it was compiled before.
+    """
+    ready = ready or compiled(case)
+    learner, given = ready.start(seed_keys(case.config.seeds))
+    told = measured(case, ready.rounds, learner, given, seconds)
     ratio = float(case.plan.updates_ratio) / case.plan.steps_per_iteration
     return {
         "env": case.spec.id,
@@ -210,7 +229,7 @@ def bench(case: Case, seconds: float = 5.0) -> dict[str, Any]:
         **told,
         "updates_per_step": ratio,
         "env_steps_per_second_at_most": told["updates_per_second"] / ratio,
-        "compile_seconds": compile_seconds,
+        "compile_seconds": ready.seconds,
         **hardware.describe(),
     }
 

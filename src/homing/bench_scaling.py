@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 
 from homing import bench, bench_learner, bench_train
+from homing.compilation import groups, side_by_side
 from homing.doctor import free_bytes
 from homing.envs import make
 from homing.envs.base import check_size
@@ -99,17 +102,32 @@ def check(settings: Settings) -> None:
 def measure(asked: list[Point], settings: Settings) -> Iterator[dict[str, Any]]:
     """A row for each point as soon as it is measured; `skipped` says why one was not."""
     before: dict[str, dict[str, Any]] = {}
-    for point in asked:
-        row = {"what": point.what, "x": point.x, "family": point.family}
-        last = before.get(point.what)
-        try:
-            why = _too_much(point, settings, last)
-            found = {"skipped": why} if why else _measurement(point, settings, last)
-        except (HomingError, RuntimeError) as error:
-            found = {"skipped": _reason(error)}
-        if "skipped" not in found:
-            before[point.what] = found
-        yield row | found
+    for group in groups(asked):
+        ahead = _ahead(group, settings)
+        for point in group:
+            row = {"what": point.what, "x": point.x, "family": point.family}
+            last = before.get(point.what)
+            try:
+                why = _too_much(point, settings, last)
+                found = {"skipped": why} if why else _measurement(point, settings, last, ahead)
+            except (HomingError, RuntimeError) as error:
+                found = {"skipped": _reason(error)}
+            if "skipped" not in found:
+                before[point.what] = found
+            yield row | found
+
+
+Ahead = Mapping[tuple[str, int | str], Future[bench_learner.Ready]]  # by what is varied, and its value
+
+
+def _ahead(group: list[Point], settings: Settings) -> Ahead:
+    """Learners compiled together. Physics is not: how many steps it takes depends on the point before."""
+    if len(group) == 1 or settings.training:
+        return {}
+    asked = [point for point in group if point.what != "envs" and not _too_much(point, settings, None)]
+    makers = [partial(bench_learner.compiled, _case(point, settings)) for point in asked]
+    names = [(point.what, point.x) for point in asked]
+    return dict(zip(names, side_by_side(makers), strict=True))
 
 
 def _reason(error: Exception) -> str:
@@ -122,12 +140,16 @@ def _reason(error: Exception) -> str:
     raise error
 
 
-def _measurement(point: Point, settings: Settings, last: dict[str, Any] | None) -> dict[str, Any]:
+def _measurement(
+    point: Point, settings: Settings, last: dict[str, Any] | None, ahead: Ahead
+) -> dict[str, Any]:
     if settings.training:
         return _training(point, settings)
     if point.what == "envs":
         return _physics(point, settings, last)
-    return bench_learner.bench(_case(point, settings), settings.seconds)
+    ready = ahead.get((point.what, point.x))
+    compiled = None if ready is None else ready.result()
+    return bench_learner.bench(_case(point, settings), settings.seconds, compiled)
 
 
 def _case(point: Point, settings: Settings) -> bench_learner.Case:
@@ -143,16 +165,15 @@ def _case(point: Point, settings: Settings) -> bench_learner.Case:
 
 def _training(point: Point, settings: Settings) -> dict[str, Any]:
     more = {} if point.num_envs is None else {"num_envs": point.num_envs}
-    return bench_train.bench(
+    case = bench_train.start(
         settings.env,
         point.seeds,
-        settings.agent,
-        settings.preset,
-        settings.seconds,
-        fresh=False,
+        agent=settings.agent,
+        preset=settings.preset,
         net=settings.net(point.net),
         **settings.changes(**more),
     )
+    return bench_train.bench(case, settings.seconds)
 
 
 def _physics(point: Point, settings: Settings, last: dict[str, Any] | None) -> dict[str, Any]:

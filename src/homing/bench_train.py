@@ -7,65 +7,93 @@ import resource
 import time
 from collections.abc import Mapping
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
 from homing import bench_learner, bench_parts, compiler, hardware
 from homing.compilation import Compiled, process_seconds
 from homing.doctor import free_bytes
+from homing.errors import ConfigError
 from homing.schedule import Schedule
 from homing.settings import Parts, RunConfig, build, identity, run_config
 from homing.training.seeds import programs, seed_keys
 
+NAMED = ("agent", "preset", "physics", "net")  # these have columns of their own
 
-def bench(
+
+class Case(NamedTuple):
+    """What is measured, while its programs are compiled."""
+
+    config: RunConfig
+    changes: Mapping[str, Any]
+    parts: Parts
+    compiled: Compiled
+    evaluation: bool
+    begin: float
+
+
+def config_of(
     env: str,
     seeds: int,
     agent: str = "crl",
     preset: str = "paper",
-    seconds: float = 20.0,
     physics: str | None = None,
-    fresh: bool = True,
-    breakdown: bool = True,
-    evaluation: bool = True,
     net: Mapping[str, Any] | None = None,
     **changes: Any,
-) -> dict[str, Any]:
-    """Speed of one configuration, compilation and evaluation excluded.
-
-    `fresh`: this is the first thing that the process computes, so its age at the first step means something.
-    `breakdown`: also measure the parts of an iteration, each compiled by itself.
-    `evaluation`: compile and measure evaluation too.
-    `net` changes all networks of the agent, `changes` other settings.
-    """
-    begin = time.perf_counter()
+) -> RunConfig:
+    """`net` changes all networks of the agent, `changes` other settings."""
+    if seeds < 1:
+        raise ConfigError(f"seeds is {seeds}; it must be at least 1")
     config = run_config(
-        agent, env, preset_name=preset, seeds=tuple(range(seeds)), changes=changes, physics=physics
+        agent,
+        env,
+        preset_name=preset,
+        seeds=tuple(range(seeds)),
+        changes=changes,
+        physics=physics,
     )
-    config = dataclasses.replace(config, settings=bench_learner.with_nets(config.settings, net or {}))
+    return dataclasses.replace(config, settings=bench_learner.with_nets(config.settings, net or {}))
+
+
+def start(env: str, seeds: int, evaluation: bool = True, **given: Any) -> Case:
+    """Trace a configuration (see `config_of`) and let it compile; with or without `evaluation`."""
+    begin = time.perf_counter()
+    config = config_of(env, seeds, **given)
     parts = build(config)
     if (free := free_bytes()) is not None:
         parts.plan.check_fits(free)
     made = programs(parts.loop, parts.eval_env)
     compiled = Compiled(made, seed_keys(config.seeds), evaluated=evaluation, identity=identity(config))
+    changes = {name: value for name, value in given.items() if name not in NAMED}
+    return Case(config, changes, parts, compiled, evaluation, begin)
+
+
+def bench(
+    case: Case, seconds: float = 20.0, fresh: bool = False, breakdown: bool = True, beside: int = 0
+) -> dict[str, Any]:
+    """Speed of one configuration, compilation and evaluation excluded.
+
+    `fresh`: this is the first thing that the process computes, so its age at the first step means something.
+    `breakdown`: also measure the parts of an iteration, each compiled by itself.
+    `beside`: others that were compiled at the same time.
+    """
+    config, parts, compiled = case.config, case.parts, case.compiled
     clock = _Clock(compiled, compiled.init())
     clock.run(0, 1)
-    first_step = {"set_up_seconds": time.perf_counter() - begin}
-    if fresh:
-        first_step["first_step_seconds"] = process_seconds()
+    first_step = {"compiled_beside": beside} if beside else _first_step(case.begin, fresh)
     times = _times(clock, parts.plan, seconds)
-    evaluated = _evaluation(compiled, clock, parts.plan, times) if evaluation else {}
+    evaluated = _evaluation(compiled, clock, parts.plan, times) if case.evaluation else {}
     memory = _memory(parts.plan, fresh)  # before the parts, which a run does not need
     return {
         "env": parts.env.spec.id,
         "physics": parts.env.spec.physics,
-        "agent": agent,
-        "preset": preset,
-        **changes,
+        "agent": config.agent,
+        "preset": config.preset,
+        **case.changes,
         "net_dtype": bench_learner.net_dtype(config.settings),
         "graphs": bool(compiler.options()),
-        "seeds": seeds,
+        "seeds": len(config.seeds),
         **_speeds(parts.plan, times),
         **evaluated,
         "compile_seconds": compiled.wait_all(),
@@ -74,6 +102,11 @@ def bench(
         **(_parts(config, parts, clock.train, times, seconds) if breakdown else {}),
         **hardware.describe(),
     }
+
+
+def _first_step(begin: float, fresh: bool) -> dict[str, float]:
+    told = {"set_up_seconds": time.perf_counter() - begin}
+    return told | {"first_step_seconds": process_seconds()} if fresh else told
 
 
 def _parts(
@@ -166,12 +199,16 @@ def _memory_line(row: dict[str, Any]) -> str:
 
 def line(row: dict[str, Any]) -> str:
     """A result as a person reads it."""
-    first = row.get("first_step_seconds", row["set_up_seconds"])
-    compile_seconds = max(row["compile_seconds"].values())
+    compiled = f"compiled in {max(row['compile_seconds'].values()):.1f} s"
+    if "compiled_beside" in row:
+        compiled += f" beside {row['compiled_beside']} others"
+    else:
+        first = row.get("first_step_seconds", row["set_up_seconds"])
+        compiled += f", first step after {first:.1f} s"
     parts = [
         f"{row['env']:18s} {row['seeds']:3d} seeds  {row['env_steps_per_second']:12,.0f} steps/s  "
         f"{row['updates_per_second']:9,.0f} updates/s",
-        f"compiled in {compile_seconds:.1f} s, first step after {first:.1f} s",
+        compiled,
         _memory_line(row),
     ]
     if "evaluation_share" in row:

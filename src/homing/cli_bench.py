@@ -69,14 +69,6 @@ def _check_seconds(seconds: float) -> None:
         raise ConfigError(f"seconds is {seconds:g}; it must be more than 0")
 
 
-def _against(plain: dict[str, Any], row: dict[str, Any], rate: str) -> dict[str, Any]:
-    """What to add to a row that was measured plainly as well."""
-    return {
-        "plain": {rate: plain[rate], "net_dtype": plain["net_dtype"]},
-        "times_plain": row[rate] / plain[rate],
-    }
-
-
 def _ratio(row: dict[str, Any]) -> str:
     return f"\n    {row['times_plain']:.2f} times the plain program" if "times_plain" in row else ""
 
@@ -184,7 +176,7 @@ def train(
         json_: print JSON instead of lines
         out: also write the JSON to this file
     """
-    from homing import api, bench_train, compiler
+    from homing import api, bench_table, bench_train
 
     _check_seconds(seconds)
     changes = _changes(
@@ -192,16 +184,10 @@ def train(
     )
     told = _Rows(json_, out)
     api.choose_device(cpu)
-    for id in env:
-        for count in seeds:
-            given = (id, count, agent, preset, seconds, physics)
-            measured = {"fresh": not told.rows, "breakdown": breakdown, "evaluation": evaluation}
-            row = bench_train.bench(*given, **measured, net=_net(net_dtype), **changes)
-            if compare:
-                with compiler.plain():
-                    plain = bench_train.bench(*given, **dict.fromkeys(measured, False), **changes)
-                row |= _against(plain, row, "env_steps_per_second")
-            told.add(row, bench_train.line(row) + _ratio(row))
+    asked = [(id, count) for id in env for count in seeds]
+    given = {"agent": agent, "preset": preset, "physics": physics, **changes}
+    for row in bench_table.train_rows(asked, given, _net(net_dtype), seconds, breakdown, evaluation, compare):
+        told.add(row, bench_train.line(row) + _ratio(row))
     told.end()
 
 
@@ -234,7 +220,7 @@ def learner(
         json_: print JSON instead of lines
         out: also write the JSON to this file
     """
-    from homing import api, bench_learner, compiler
+    from homing import api, bench_learner, bench_table
 
     _check_seconds(seconds)
     told = _Rows(json_, out)
@@ -243,12 +229,8 @@ def learner(
     asked = [(id, count, agent, preset) for id in env for count in seeds]
     make = bench_learner.make_case
     cases = [make(*what, _net(net_dtype), **changes) for what in asked]
-    for case, what in zip(cases, asked, strict=True):
-        row = bench_learner.bench(case, seconds)
-        if compare:
-            with compiler.plain():
-                plain = bench_learner.bench(make(*what, **changes), seconds)
-            row |= _against(plain, row, "updates_per_second")
+    twins = [make(*what, **changes) for what in asked] if compare else []
+    for row in bench_table.learner_rows(cases, twins, seconds):
         told.add(row, bench_learner.line(row) + _ratio(row))
     told.end()
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,8 @@ import numpy as np
 from homing import traces
 from homing.training.seeds import Programs
 from homing.types import Key
+
+T = TypeVar("T")
 
 MIN_SECONDS = 0.1  # quicker compilations are not worth a file
 
@@ -109,7 +112,7 @@ class Compiled:
             self._done[name] = time.perf_counter() - self._begin
             return compiled
 
-        return self._pool.submit(compile)
+        return self._pool.submit(contextvars.copy_context().run, compile)
 
     def init(self) -> Any:
         assert self._init is not None
@@ -131,6 +134,22 @@ class Compiled:
         """The same for every program that is needed, by name."""
         needed = (name for name in ("init", "epoch", "evaluate") if getattr(self, f"_{name}") is not None)
         return {name: self.wait(name) for name in needed}
+
+
+def groups(items: Sequence[T]) -> list[list[T]]:
+    """What is to be measured, in parts whose programs are compiled together before the first is measured.
+
+    Compiling tries kernels on a GPU, which would disturb a measurement there. A CPU has no cores to spare.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    size = max(1, cores // 2) if jax.default_backend() == "gpu" else 1
+    return [list(items[i : i + size]) for i in range(0, len(items), size)]
+
+
+def side_by_side(makers: Iterable[Callable[[], T]]) -> list[Future[T]]:
+    """Each in a thread of its own, all of them done; what one raises stays with it."""
+    with ThreadPoolExecutor(thread_name_prefix="compile") as pool:
+        return [pool.submit(contextvars.copy_context().run, make) for make in makers]
 
 
 def process_seconds() -> float:

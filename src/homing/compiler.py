@@ -8,6 +8,7 @@ turns on the GPU without asking the host.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -23,13 +24,13 @@ GRAPHS: dict[str, str | bool] = {
 SWITCH = "HOMING_GRAPHS"
 """Environment variable: 0 turns graphs off."""
 
-_plain = False
+_plain = contextvars.ContextVar("plain", default=False)  # threads that compile take a copy along
 _unknown = False
 
 
 def options() -> dict[str, str | bool]:
     """What `compile` of a traced program takes as `compiler_options`; none without a GPU, or graphs."""
-    if _plain or os.environ.get(SWITCH, "1") == "0" or jax.default_backend() != "gpu":
+    if _plain.get() or os.environ.get(SWITCH, "1") == "0" or jax.default_backend() != "gpu":
         return {}
     return {} if _unknown else GRAPHS
 
@@ -55,9 +56,8 @@ def turns() -> int:
 @contextlib.contextmanager
 def plain() -> Iterator[None]:
     """Programs traced and built inside are compiled as XLA does by default, to compare."""
-    global _plain
-    before, _plain = _plain, True
+    before = _plain.set(True)
     try:
         yield
     finally:
-        _plain = before
+        _plain.reset(before)
