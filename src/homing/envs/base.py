@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from homing.envs import episode
-from homing.envs.scene import EnvSpec, Scene
+from homing.envs.scene import EnvSpec, Scene, tuned_as
 from homing.envs.tasks.base import point_distances
 from homing.errors import ConfigError, unknown
 from homing.types import Array, EnvState, Key, Metrics, Obs
@@ -274,13 +274,13 @@ class GoalEnv:
 
     def _info(self, spec: EnvSpec) -> EnvInfo:
         engine = self.scene.engine
-        timing = spec.body.pipelines[engine.name]
+        timing = spec.body.pipelines[tuned_as(self.scene.pipeline)]
         return EnvInfo(
             id=self.id,
             body=spec.body.name,
             task=spec.task.name,
             arena=spec.arena.name,
-            physics=engine.name,
+            physics=self.scene.pipeline,
             state_dim=len(self.scene.columns),
             goal_dim=len(self._goal),
             action_dim=engine.layout.act_size,

@@ -49,15 +49,23 @@ def followed(spec: EnvSpec) -> tuple[str, ...]:
 
 
 def load_engine(spec: EnvSpec, pipeline: str) -> physics.Engine:
-    if pipeline not in spec.pipelines():
+    if tuned_as(pipeline) not in spec.pipelines():
         if pipeline in physics.PIPELINES:
             raise ConfigError(
                 f"{spec.body.name} here runs on {' or '.join(spec.pipelines())}, not on {pipeline}"
             )
         raise unknown("physics pipeline", pipeline, spec.pipelines())
     return physics.load(
-        build_model(spec), pipeline, spec.body.pipelines[pipeline], spec.arena.windows(followed(spec))
+        build_model(spec),
+        pipeline,
+        spec.body.pipelines[tuned_as(pipeline)],
+        spec.arena.windows(followed(spec)),
     )
+
+
+def tuned_as(pipeline: str) -> str:
+    """The pipeline whose steps and gears it takes."""
+    return physics.BRAX.get(pipeline, pipeline)
 
 
 class Scene:
@@ -65,7 +73,8 @@ class Scene:
 
     def __init__(self, spec: EnvSpec, pipeline: str | None = None):
         self.spec = spec
-        self.engine = load_engine(spec, pipeline or spec.pipelines()[0])
+        self.pipeline = pipeline or spec.pipelines()[0]
+        self.engine = load_engine(spec, self.pipeline)
         layout = self.engine.layout
         self.prop_q = sum(prop.q_size for prop in spec.task.props)
         self.body_q = layout.q_size - self.prop_q

@@ -1,4 +1,4 @@
-"""brax's spring and generalized pipelines behind the seam."""
+"""What engines on brax share, and brax's spring pipeline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from homing.physics.walls import WallWindow, place_windows
 
 with quietly():
     from brax import actuator, base, com, kinematics
-    from brax.generalized import pipeline as generalized
     from brax.io import mjcf
     from brax.spring import base as spring_base
     from brax.spring import pipeline as spring
@@ -45,7 +44,7 @@ def _on_the_cpu() -> contextlib.AbstractContextManager[Any]:
 
 
 class BraxEngine:
-    """What the two pipelines share; `_start` and `_frame` are theirs."""
+    """What two pipelines share; `_start` and `_frame` are theirs."""
 
     name: str
 
@@ -151,21 +150,3 @@ class Spring(BraxEngine):
         diagonal = jax.vmap(jnp.diagonal)(inertia.i) ** (1 - self.system.spring_inertia_scale)
         mass = inertia.mass ** (1 - self.system.spring_mass_scale)
         return inertia.replace(i=jax.vmap(jnp.diag)(diagonal), mass=mass)
-
-
-class Generalized(BraxEngine):
-    """Joint coordinates with a mass matrix and a projected constraint solver."""
-
-    name = "generalized"
-
-    def _start(self, system, q, qd):
-        return generalized.init(system, q, qd)
-
-    def _frame(self, system, state, ctrl):
-        return generalized.step(system, state, ctrl)
-
-    def _open(self, state):
-        return state
-
-    def _close(self, state):
-        return state

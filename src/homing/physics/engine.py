@@ -125,14 +125,20 @@ def _engine(pipeline: str) -> Any:
         from homing.physics.mjx_engine import Mjx
 
         return Mjx
-    if pipeline in ("generalized", "spring_brax"):  # the second is what "spring" is measured against
+    if pipeline in ("generalized", "generalized_brax"):
+        from homing.physics import generalized
+
+        return generalized.Generalized if pipeline == "generalized" else generalized.GeneralizedBrax
+    if pipeline == "spring_brax":
         from homing.physics import brax_engine
 
-        return brax_engine.Generalized if pipeline == "generalized" else brax_engine.Spring
+        return brax_engine.Spring
     raise unknown("physics pipeline", pipeline, PIPELINES)
 
 
 PIPELINES = ("spring", "generalized", "mjx")
+BRAX = {"spring_brax": "spring", "generalized_brax": "generalized"}
+"""brax's own pipelines, which ours are measured against: each is tuned like ours."""
 EULER_DAMPING_OFF = ("disableflags", int(mujoco.mjtDisableBit.mjDSBL_EULERDAMP))
 
 
