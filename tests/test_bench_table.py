@@ -1,12 +1,13 @@
 """Several measurements in one command: what is compiled together, in which order, how twins are paired."""
 
 import threading
+from types import SimpleNamespace
 
 import jax
 import pytest
 from test_cli_train import command
 
-from homing import bench_table, compiler
+from homing import bench_table, bench_train, compiler
 from homing.bench_table import Job
 
 
@@ -82,3 +83,21 @@ def test_a_later_case_that_is_wrong_is_refused_before_the_first_is_compiled(caps
     monkeypatch.setattr("homing.bench_train.start", lambda *_, **__: pytest.fail("compiled"))
     code, _, err = command(capsys, "bench", "train", *flags.split())
     assert code != 0 and word in err
+
+
+@pytest.mark.parametrize(("each", "rounds"), [(0.01, [20] * 5), (0.3, [1] * 4), (7.0, [1] * 2)])
+def test_slow_iterations_are_measured_fewer_times(each, rounds):
+    class Clock:
+        def __init__(self):
+            self.asked = []
+
+        def run(self, start, stop):
+            self.asked.append((start, stop))
+            return each * (stop - start)
+
+    clock = Clock()
+    told = bench_train._times(clock, SimpleNamespace(prefill_iterations=3), seconds=1.0)
+    assert [stop - start for start, stop in clock.asked[2:]] == rounds
+    assert told["iteration"] == pytest.approx(each)
+    assert told["measured"] == sum(rounds)
+    assert told["next"] == 4 + sum(rounds)

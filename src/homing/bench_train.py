@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import resource
 import time
 from collections.abc import Mapping
@@ -131,20 +132,21 @@ class _Clock:
 
 
 def _times(clock: _Clock, plan: Schedule, seconds: float) -> dict[str, Any]:
-    """Seconds of an iteration in the prefill and after it, in several rounds of which the median counts."""
+    """Seconds of an iteration in the prefill and after it, the median of two to five rounds."""
     prefill = plan.prefill_iterations
     collect = clock.run(0, prefill) / prefill if prefill else None
     each = clock.run(prefill, prefill + 1)
     rounds, start = [], prefill + 1
-    count = max(1, round(seconds / 5 / max(each, 1e-6)))
-    for _ in range(5):
+    fitting = seconds / max(each, 1e-6)
+    count, repeats = max(1, round(fitting / 5)), min(5, max(2, math.ceil(fitting)))
+    for _ in range(repeats):
         rounds.append(clock.run(start, start + count) / count)
         start += count
     return {
         "collect": collect,
         "iteration": median(rounds),
         "rounds": rounds,
-        "measured": 5 * count,
+        "measured": repeats * count,
         "next": start,
     }
 
