@@ -7,7 +7,9 @@ import pytest
 from helpers import scene
 from scipy.optimize import nnls
 
-from homing.physics import generalized
+from homing.envs import make
+from homing.errors import ConfigError
+from homing.physics import brax_engine, generalized
 from homing.physics.generalized import inverse, non_negative
 
 
@@ -62,6 +64,13 @@ def test_inverses_are_exact(size):
     matrix = root @ root.T + 0.1 * np.eye(size)
     found = np.asarray(inverse(jnp.asarray(matrix, jnp.float32)))
     np.testing.assert_allclose(found @ matrix, np.eye(size), atol=1e-3)
+
+
+def test_braxs_own_pipelines_can_be_asked_for_where_ours_can():
+    assert make("reacher", num_envs=1, physics="generalized_brax").spec.physics == "generalized_brax"
+    assert type(scene("ant", "spring_brax").engine) is brax_engine.Spring
+    with pytest.raises(ConfigError, match="runs on mjx, not on generalized_brax"):
+        scene("ant_push", "generalized_brax")
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ def followed(spec: EnvSpec) -> tuple[str, ...]:
 
 def load_engine(spec: EnvSpec, pipeline: str) -> physics.Engine:
     if tuned_as(pipeline) not in spec.pipelines():
-        if pipeline in physics.PIPELINES:
+        if tuned_as(pipeline) in physics.PIPELINES:
             raise ConfigError(
                 f"{spec.body.name} here runs on {' or '.join(spec.pipelines())}, not on {pipeline}"
             )

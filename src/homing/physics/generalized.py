@@ -33,6 +33,11 @@ class Generalized(BraxEngine):
         return pipeline.init(system, q, qd)
 
     def _frame(self, system: base.System, state: State, ctrl: Array) -> State:
+        # A GPU would otherwise multiply with ten bits.
+        with jax.default_matmul_precision("highest"):
+            return self._exact_frame(system, state, ctrl)
+
+    def _exact_frame(self, system: base.System, state: State, ctrl: Array) -> State:
         tau = actuator.to_tau(system, ctrl, state.q, state.qd)
         state = state.replace(qf_smooth=dynamics.forward(system, state, tau))
         state = integrator.integrate(system, state.replace(qf_constraint=_constraint_force(state)))
