@@ -75,8 +75,9 @@ CASES = {
 }
 
 
-# The pusher's physics is that of the arm on generalized, with more to compile.
-EACH = [pytest.param(case, marks=pytest.mark.slow if "pusher" in case else []) for case in CASES]
+# The pusher's physics is that of the arm on generalized, with more to compile; MJX compiles longest of all.
+SLOW = ("pusher on generalized, brax with goal", "half-cheetah on mjx")
+EACH = [pytest.param(case, marks=pytest.mark.slow if case in SLOW else []) for case in CASES]
 
 
 @pytest.mark.parametrize("case", EACH)
