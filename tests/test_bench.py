@@ -79,7 +79,7 @@ def test_bench_learner_measures_every_agent(monkeypatch, agent):
 def test_comparing_measures_the_plain_program_in_float32_too(capsys, monkeypatch, what, rate):
     measured = []
 
-    def bench(case, *_):
+    def bench(case, *_, **__):
         measured.append((compiler._plain.get(), case.net_dtype))
         return {rate: 30.0 if len(measured) % 2 else 20.0, "net_dtype": "bfloat16"}
 

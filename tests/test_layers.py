@@ -55,7 +55,7 @@ ALLOWED = {
     "bench_scaling": BASE
     | {"bench", "bench_learner", "bench_train", "compilation", "doctor", "envs", "presets"}
     | {"schedule", "settings"},
-    "bench_table": BASE | {"bench_learner", "bench_train", "compilation", "compiler", "settings"},
+    "bench_table": BASE | {"bench_learner", "bench_train", "compilation", "compiler", "envs", "settings"},
     "studies": BASE
     | {"agents", "api", "checkpoints", "compilation", "config", "doctor", "hardware", "nets", "presets"}
     | {"progress", "quantities", "report", "runs", "settings", "training"},

@@ -51,19 +51,26 @@ class Case(NamedTuple):
         return isinstance(self.plan, OnPolicyPlan)
 
 
-def make_case(
+def config_of(
     env: str,
     seeds: int,
     agent: str = "crl",
     preset: str = "paper",
     net: Mapping[str, Any] | None = None,
+    physics: str | None = None,
     **changes: Any,
-) -> Case:
+) -> RunConfig:
     """`net` changes every network of the agent, as dtype="bfloat16" does; `changes` are other settings."""
     if seeds < 1:
         raise ConfigError(f"seeds is {seeds}; it must be at least 1")
-    config = run_config(agent, env, preset_name=preset, seeds=tuple(range(seeds)), changes=changes)
-    config = dataclasses.replace(config, settings=with_nets(config.settings, net or {}))
+    numbers = tuple(range(seeds))
+    config = run_config(agent, env, preset_name=preset, seeds=numbers, changes=changes, physics=physics)
+    return dataclasses.replace(config, settings=with_nets(config.settings, net or {}))
+
+
+def make_case(env: str, seeds: int, *given: Any, **changes: Any) -> Case:
+    """Of the settings that `config_of` gives."""
+    config = config_of(env, seeds, *given, **changes)
     spec = environment(config, config.env, 1).spec
     made = make_agent(config.settings, spec)
     learner = jax.eval_shape(made.init, jax.eval_shape(lambda: jax.random.key(0)))

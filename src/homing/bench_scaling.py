@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -19,7 +18,7 @@ from homing.envs.registry import resolve
 from homing.errors import ConfigError, HomingError, unknown
 from homing.presets import preset as get_preset
 from homing.schedule import human_bytes
-from homing.settings import build, run_config
+from homing.settings import build
 from homing.types import bytes_of
 
 # By family: networks of one family differ in one number.
@@ -225,15 +224,15 @@ def _too_much(point: Point, settings: Settings, last: dict[str, Any] | None) -> 
 
 def _plan_of(point: Point, settings: Settings) -> Any:
     more = {} if point.num_envs is None else {"num_envs": point.num_envs}
-    config = run_config(
-        settings.agent,
+    config = bench_learner.config_of(
         settings.env,
-        preset_name=settings.preset,
-        seeds=tuple(range(point.seeds)),
-        changes=settings.changes(**more),
+        point.seeds,
+        settings.agent,
+        settings.preset,
+        settings.net(point.net),
+        **settings.changes(**more),
     )
-    nets = bench_learner.with_nets(config.settings, settings.net(point.net))
-    return build(dataclasses.replace(config, settings=nets)).plan
+    return build(config).plan
 
 
 def _env_bytes(env: str, num_envs: int) -> int:

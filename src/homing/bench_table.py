@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 from homing import bench_learner, bench_train, compiler
 from homing.compilation import groups, side_by_side
-from homing.settings import RunConfig, environment
+from homing.envs.registry import get_spec
+from homing.envs.scene import check_pipeline
+from homing.settings import RunConfig
 
 Row = dict[str, Any]
 
@@ -19,7 +21,7 @@ class Job(NamedTuple):
 
     make: Callable[[int], Any]
     """(beside) -> what is to be measured; compiled, unless it is alone"""
-    measure: Callable[[Any, int], Row]
+    measure: Callable[..., Row]
     """(what was made, beside) -> row"""
     plain: bool = False
     """As XLA compiles it by default."""
@@ -30,7 +32,7 @@ class Job(NamedTuple):
 
     def row(self, made: Any, beside: int = 0) -> Row:
         with self._way():
-            return self.measure(made, beside)
+            return self.measure(made, beside=beside)
 
     def _way(self) -> contextlib.AbstractContextManager[None]:
         return compiler.plain() if self.plain else contextlib.nullcontext()
@@ -76,25 +78,21 @@ def train_rows(
             case.compiled.wait_all()
         return case
 
-    _check([bench_train.config_of(*what, **given, net=net) for what in asked])
+    _check([bench_learner.config_of(*what, **given, net=net) for what in asked])
     jobs = []
     for i, what in enumerate(asked):
-        measure = partial(_train_row, seconds, i == 0, breakdown)
+        measure = partial(bench_train.bench, seconds=seconds, fresh=i == 0, breakdown=breakdown)
         jobs.append(Job(partial(make, what, {"evaluation": evaluation, "net": net}), measure))
         if compare:
-            twin = partial(_train_row, seconds, False, False)
+            twin = partial(bench_train.bench, seconds=seconds, breakdown=False)
             jobs.append(Job(partial(make, what, {"evaluation": False}), twin, plain=True))
     return compared(jobs, "env_steps_per_second") if compare else rows(jobs)
 
 
 def _check(configs: Sequence[RunConfig]) -> None:
     """Find a wrong name before anything is compiled; the first case, whose start is timed, finds its own."""
-    for config in {config.env: config for config in configs[1:]}.values():
-        environment(config, config.env, 1)
-
-
-def _train_row(seconds: float, fresh: bool, breakdown: bool, case: bench_train.Case, beside: int) -> Row:
-    return bench_train.bench(case, seconds, fresh, breakdown, beside)
+    for config in configs[1:]:
+        check_pipeline(get_spec(config.env), config.physics)
 
 
 def learner_rows(

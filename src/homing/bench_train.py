@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import resource
 import time
@@ -15,9 +14,8 @@ import jax
 from homing import bench_learner, bench_parts, compiler, hardware
 from homing.compilation import Compiled, process_seconds
 from homing.doctor import free_bytes
-from homing.errors import ConfigError
 from homing.schedule import Schedule
-from homing.settings import Parts, RunConfig, build, identity, run_config
+from homing.settings import Parts, RunConfig, build, identity
 from homing.training.seeds import programs, seed_keys
 
 NAMED = ("agent", "preset", "physics", "net")  # these have columns of their own
@@ -34,33 +32,10 @@ class Case(NamedTuple):
     begin: float
 
 
-def config_of(
-    env: str,
-    seeds: int,
-    agent: str = "crl",
-    preset: str = "paper",
-    physics: str | None = None,
-    net: Mapping[str, Any] | None = None,
-    **changes: Any,
-) -> RunConfig:
-    """`net` changes all networks of the agent, `changes` other settings."""
-    if seeds < 1:
-        raise ConfigError(f"seeds is {seeds}; it must be at least 1")
-    config = run_config(
-        agent,
-        env,
-        preset_name=preset,
-        seeds=tuple(range(seeds)),
-        changes=changes,
-        physics=physics,
-    )
-    return dataclasses.replace(config, settings=bench_learner.with_nets(config.settings, net or {}))
-
-
 def start(env: str, seeds: int, evaluation: bool = True, **given: Any) -> Case:
-    """Trace a configuration (see `config_of`) and let it compile; with or without `evaluation`."""
+    """Trace what `bench_learner.config_of` gives and let it compile, with or without `evaluation`."""
     begin = time.perf_counter()
-    config = config_of(env, seeds, **given)
+    config = bench_learner.config_of(env, seeds, **given)
     parts = build(config)
     if (free := free_bytes()) is not None:
         parts.plan.check_fits(free)

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from homing import traces
+from homing.hardware import cpu_cores
 from homing.training.seeds import Programs
 from homing.types import Key
 
@@ -141,8 +142,7 @@ def groups(items: Sequence[T]) -> list[list[T]]:
 
     Compiling tries kernels on a GPU, which would disturb a measurement there. A CPU has no cores to spare.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    size = max(1, cores // 2) if jax.default_backend() == "gpu" else 1
+    size = max(1, cpu_cores() // 2) if jax.default_backend() == "gpu" else 1
     return [list(items[i : i + size]) for i in range(0, len(items), size)]
 
 

@@ -35,6 +35,11 @@ def cpu_name() -> str:
         return platform.processor() or platform.machine()
 
 
+def cpu_cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def machine_gpus() -> list[str]:
     """GPUs that the driver knows, whether or not JAX can use them."""
     try:
@@ -51,7 +56,7 @@ def describe() -> dict:
         "device": device.device_kind if device.platform != "cpu" else cpu_name(),
         "platform": device.platform,
         "devices": jax.device_count(),
-        "cpu_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cpu_cores": cpu_cores(),
         "versions": versions(),
         "date": datetime.date.today().isoformat(),
     }

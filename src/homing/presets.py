@@ -35,6 +35,7 @@ _FAST = "a first curve in minutes on one GPU: 10 M steps, fewer evaluations"
 _FASTEST = "most success in little time on one GPU: 17 M steps, fewer updates, wider nets, falls minded"
 _QUICKSTART = "minutes on two CPU cores, for the smallest environments"
 _TEN_MILLION = TrainConfig(total_steps=10_000_000, evaluations=50)
+_QUICK = TrainConfig(updates_per_step=1 / 32, greedy=0.25, newest=0.5, final_rate=0.0)
 _LITTLE = TrainConfig(
     total_steps=160_000,
     num_envs=128,
@@ -51,14 +52,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
         "paper": Preset(_PAPER, TrainConfig(), CRLConfig()),
         "fast": Preset(
             _FASTEST,
-            TrainConfig(
-                total_steps=17_000_000,
-                updates_per_step=1 / 32,
-                greedy=0.25,
-                newest=0.5,
-                final_rate=0.0,
-                evaluations=12,
-            ),
+            dataclasses.replace(_QUICK, total_steps=17_000_000, evaluations=12),
             CRLConfig(
                 objective="infonce",
                 gamma=0.98,
@@ -96,9 +90,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
         "paper": Preset(_PAPER, TrainConfig(), SACConfig()),
         "fast": Preset(
             _FAST,
-            dataclasses.replace(
-                _TEN_MILLION, updates_per_step=1 / 32, greedy=0.25, newest=0.5, final_rate=0.0
-            ),
+            dataclasses.replace(_QUICK, total_steps=10_000_000, evaluations=50),
             SACConfig(
                 gamma=0.98, critic_lr=1e-3, actor_lr=1e-3, alpha_lr=3e-3, her_strategy="future", her_share=1.0
             ),

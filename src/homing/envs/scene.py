@@ -48,13 +48,17 @@ def followed(spec: EnvSpec) -> tuple[str, ...]:
     return (spec.body.root, *(prop.name for prop in spec.task.props))
 
 
+def check_pipeline(spec: EnvSpec, pipeline: str | None) -> None:
+    """Refuse one that this body is not tuned for; None is the body's own."""
+    if pipeline is None or tuned_as(pipeline) in spec.pipelines():
+        return
+    if tuned_as(pipeline) in physics.PIPELINES:
+        raise ConfigError(f"{spec.body.name} here runs on {' or '.join(spec.pipelines())}, not on {pipeline}")
+    raise unknown("physics pipeline", pipeline, spec.pipelines())
+
+
 def load_engine(spec: EnvSpec, pipeline: str) -> physics.Engine:
-    if tuned_as(pipeline) not in spec.pipelines():
-        if tuned_as(pipeline) in physics.PIPELINES:
-            raise ConfigError(
-                f"{spec.body.name} here runs on {' or '.join(spec.pipelines())}, not on {pipeline}"
-            )
-        raise unknown("physics pipeline", pipeline, spec.pipelines())
+    check_pipeline(spec, pipeline)
     return physics.load(
         build_model(spec),
         pipeline,

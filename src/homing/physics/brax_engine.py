@@ -46,8 +46,6 @@ def _on_the_cpu() -> contextlib.AbstractContextManager[Any]:
 class BraxEngine:
     """What two pipelines share; `_start` and `_frame` are theirs."""
 
-    name: str
-
     def __init__(self, model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]):
         self.system = load_system(model)
         self.frames = timing.frames
@@ -114,8 +112,6 @@ class SpringState(struct.PyTreeNode):
 
 class Spring(BraxEngine):
     """Maximal coordinates, joints as stiff springs, collisions as averaged impulses."""
-
-    name = "spring"
 
     def _start(self, system, q, qd):
         return self._close(spring.init(system, q, qd))

@@ -72,7 +72,6 @@ class Layout:
 class Engine(Protocol):
     """A model that can be started and stepped, N lanes at a time."""
 
-    name: str
     dt: float
     layout: Layout
 

@@ -27,25 +27,20 @@ TINY = 1e-9
 class Generalized(BraxEngine):
     """Joint coordinates with a mass matrix; contacts and limits by forces that only push."""
 
-    name = "generalized"
-
     def _start(self, system: base.System, q: Array, qd: Array) -> State:
         return pipeline.init(system, q, qd)
 
     def _frame(self, system: base.System, state: State, ctrl: Array) -> State:
         # A GPU would otherwise multiply with ten bits.
         with jax.default_matmul_precision("highest"):
-            return self._exact_frame(system, state, ctrl)
-
-    def _exact_frame(self, system: base.System, state: State, ctrl: Array) -> State:
-        tau = actuator.to_tau(system, ctrl, state.q, state.qd)
-        state = state.replace(qf_smooth=dynamics.forward(system, state, tau))
-        state = integrator.integrate(system, state.replace(qf_constraint=_constraint_force(state)))
-        x, xd = kinematics.forward(system, state.q, state.qd)
-        state = dynamics.transform_com(system, state.replace(x=x, xd=xd))
-        masses = mass.matrix(system, state)
-        state = state.replace(mass_mx=masses, mass_mx_inv=inverse(masses))
-        return constraint.jacobian(system, state)
+            tau = actuator.to_tau(system, ctrl, state.q, state.qd)
+            state = state.replace(qf_smooth=dynamics.forward(system, state, tau))
+            state = integrator.integrate(system, state.replace(qf_constraint=_constraint_force(state)))
+            x, xd = kinematics.forward(system, state.q, state.qd)
+            state = dynamics.transform_com(system, state.replace(x=x, xd=xd))
+            masses = mass.matrix(system, state)
+            state = state.replace(mass_mx=masses, mass_mx_inv=inverse(masses))
+            return constraint.jacobian(system, state)
 
     def _open(self, state: State) -> State:
         return state

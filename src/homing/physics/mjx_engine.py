@@ -34,8 +34,6 @@ class MjxState(struct.PyTreeNode):
 class Mjx:
     """MuJoCo's own dynamics and contact solver on the device."""
 
-    name = "mjx"
-
     def __init__(self, model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]):
         self.model = mjx.put_model(model, impl="jax")
         self.frames = timing.frames

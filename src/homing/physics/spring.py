@@ -57,8 +57,6 @@ class SpringState(struct.PyTreeNode):
 class Spring:
     """Maximal coordinates, joints as stiff springs, collisions as averaged impulses."""
 
-    name = "spring"
-
     def __init__(self, model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]):
         mechanism = reading.read(model)
         self.frames, self.dt = timing.frames, timing.dt
