@@ -21,7 +21,8 @@ def test_a_cpu_has_no_graphs():
 
 def test_xla_knows_the_options(as_on_a_gpu):
     assert compiler.options() == compiler.GRAPHS
-    assert compiler.turns() > 1
+    assert compiler.turns() == compiler.turns(layers=compiler.SHALLOW) > 1
+    assert compiler.turns(layers=16) == 1, "deep networks would compile four times as long"
     jax.jit(lambda x: x + 1).lower(1.0).compile(compiler_options=compiler.GRAPHS)
 
 

@@ -1,12 +1,15 @@
 """Networks: sizes, initial law, LayerNorm, residual blocks, one gradient step."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from homing.agents import CRLConfig, make_agent
 from homing.errors import ConfigError, UnknownNameError
-from homing.nets import ADAM, MLP, Fit, Member, NetConfig, Stack, adam
+from homing.nets import ADAM, MLP, Fit, Member, NetConfig, Stack, adam, depth_of
 
 X = jnp.asarray(np.random.default_rng(0).normal(size=(6, 5)), jnp.float32)
 
@@ -80,7 +83,8 @@ def test_a_thousand_layers_have_finite_gradients_and_few_instructions():
         return module, grad, grad.lower(params).as_text().count("\n")
 
     module, grad, deep = lines(1024)
-    assert deep <= 1.1 * lines(64)[2]
+    assert deep <= 1.1 * lines(68)[2], "blocks beyond 64 layers are traced once"
+    assert deep < lines(64)[2]
     grads = grad(module.init(jax.random.key(0), X)["params"])
     assert all(bool(jnp.isfinite(g).all()) for g in jax.tree.leaves(grads))
 
@@ -94,6 +98,14 @@ def test_bfloat16_arithmetic_keeps_float32_parameters_and_outputs():
     exact = MLP(NetConfig(width=32, depth=2, layer_norm=True), 3).apply({"params": params}, X)
     assert not np.array_equal(out, exact)
     np.testing.assert_allclose(out, exact, atol=0.05)
+
+
+def test_the_deepest_network_counts():
+    spec = SimpleNamespace(state_dim=3, action_dim=2, goal_dim=1)
+    deep = CRLConfig(actor_net=NetConfig(depth=16, residual="blocks"), normalise_observations=True)
+    assert depth_of(make_agent(deep, spec)) == 16
+    assert depth_of(make_agent(CRLConfig(), spec)) == 2
+    assert depth_of(SimpleNamespace(config=None)) == depth_of(object()) == 0
 
 
 def test_wrong_settings_are_answered_with_right_ones():

@@ -17,7 +17,7 @@ from homing.config import Plan
 from homing.config_onpolicy import OnPolicyConfig, OnPolicyPlan
 from homing.doctor import free_bytes
 from homing.errors import ConfigError, unknown
-from homing.nets import COMPUTE_DTYPES, Fit, NetConfig
+from homing.nets import COMPUTE_DTYPES, Fit, depth_of, nets_of
 from homing.schedule import WORKSPACE, Sizes, human_bytes
 from homing.settings import RunConfig, environment, run_config
 from homing.training.offpolicy import draws
@@ -88,18 +88,13 @@ def with_nets(settings: Any, changes: Mapping[str, Any]) -> Any:
     """An agent's settings with all its networks changed alike."""
     if "dtype" in changes and changes["dtype"] not in COMPUTE_DTYPES:
         raise unknown("network dtype", changes["dtype"], COMPUTE_DTYPES)
-    nets = {name: dataclasses.replace(net, **changes) for name, net in _nets(settings).items()}
+    nets = {name: dataclasses.replace(net, **changes) for name, net in nets_of(settings).items()}
     return dataclasses.replace(settings, **nets)
-
-
-def _nets(settings: Any) -> dict[str, NetConfig]:
-    found = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
-    return {name: value for name, value in found.items() if isinstance(value, NetConfig)}
 
 
 def net_dtype(settings: Any) -> str:
     """In which most of the networks' products are computed: the one whose ceiling counts."""
-    dtypes = [net.dtype for net in _nets(settings).values()] or ["float32"]
+    dtypes = [net.dtype for net in nets_of(settings).values()] or ["float32"]
     return max(dict.fromkeys(dtypes), key=dtypes.count)
 
 
@@ -126,6 +121,7 @@ def check_fits(case: Case) -> None:
 def rounds_of_updates(case: Case) -> Any:
     """Compiled for all seeds: (learner [S], prepared [S, …], rounds) -> learner, `case.updates` a round."""
     agent, updates = case.agent, case.updates
+    turns = compiler.turns(depth_of(agent))
 
     def off_policy(learner: Any, prepared: Any, rounds: Array) -> Any:
         def step(learner: Any, given: tuple[Any, Array]) -> tuple[Any, None]:
@@ -134,7 +130,7 @@ def rounds_of_updates(case: Case) -> Any:
 
         def one(i: Array, learner: Any) -> Any:
             index = i * updates + jnp.arange(updates, dtype=jnp.int32)
-            return lax.scan(step, learner, (prepared, index), unroll=compiler.turns())[0]
+            return lax.scan(step, learner, (prepared, index), unroll=turns)[0]
 
         return lax.fori_loop(0, rounds, one, learner)
 

@@ -21,6 +21,8 @@ GRAPHS: dict[str, str | bool] = {
         "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,WHILE,CONDITIONAL"
     ),
 }
+SHALLOW = 8
+"""Layers of networks whose updates are short."""
 SWITCH = "HOMING_GRAPHS"
 """Environment variable: 0 turns graphs off."""
 
@@ -48,9 +50,12 @@ def build(lowered: Any) -> Any:
     return lowered.compile()
 
 
-def turns() -> int:
-    """Updates in one turn of a learner's loop: on a GPU the next one's beginning fills this one's end."""
-    return 4 if options() else 1
+def turns(layers: int = 0) -> int:
+    """Updates in one turn of a learner's loop: on a GPU the next one's beginning fills this one's end.
+
+    Deep networks are long enough to hide their ends, and take four times as long to compile with four.
+    """
+    return 4 if options() and layers <= SHALLOW else 1
 
 
 @contextlib.contextmanager

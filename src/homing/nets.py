@@ -29,6 +29,7 @@ COMPUTE_DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 KERNEL_INIT = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 
 LAYERS_PER_BLOCK = 4
+BLOCKS_LAID_OUT = 16
 
 # Without a rate: see `adam`.
 ADAM = optax.scale_by_adam()
@@ -65,6 +66,19 @@ class NetConfig:
             raise ConfigError(
                 f"residual blocks have four layers: depth {self.depth} is not a multiple; nearest: {near}"
             )
+
+
+def nets_of(settings: Any) -> dict[str, NetConfig]:
+    """The networks among an agent's settings, by name."""
+    found = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+    return {name: value for name, value in found.items() if isinstance(value, NetConfig)}
+
+
+def depth_of(agent: Any) -> int:
+    """Hidden layers of an agent's deepest network; 0 if its settings name none."""
+    settings = getattr(agent, "config", None)
+    nets = nets_of(settings) if dataclasses.is_dataclass(settings) else {}
+    return max((net.depth for net in nets.values()), default=0)
 
 
 @jax.custom_vjp
@@ -148,14 +162,15 @@ class MLP(nn.Module):
         return Dense(self.outputs, name="head")(x)
 
     def _blocks(self, x: Array) -> Array:
-        # One traced block for all of them: a thousand layers compile as fast as four.
+        # One traced block for all of them: a thousand layers compile as fast as four. Up to 64 they are laid
+        # out one after the other: in a loop a GPU starts nearly three times as many kernels.
         count = self.config.depth // LAYERS_PER_BLOCK
         scanned = nn.scan(
             Block,
             variable_axes={"params": 0},
             split_rngs={"params": True},
             length=count,
-            unroll=count if count <= 4 else 1,
+            unroll=count if count <= BLOCKS_LAID_OUT else 1,
         )
         return scanned(self.config, name="blocks")(x)[0]
 

@@ -12,6 +12,7 @@ from jax import lax
 from homing import compiler, relabel, replay
 from homing.agents.base import OffPolicyAgent
 from homing.config import Plan, TrainConfig
+from homing.nets import depth_of
 from homing.replay import Ring, Timeline
 from homing.rollout import unroll
 from homing.training.loop import (
@@ -79,9 +80,11 @@ class OffPolicy:
         def prepare(first: Array, updates: int) -> tuple[Batch, Any, Moment]:
             return self._prepare(train.ring, line, key, first, before, updates)
 
+        turns = compiler.turns(depth_of(self.agent))
+
         def chunk(i: Array, learner: Any) -> Any:
             # Of fixed length, unlike the loop around it: an accelerator runs it without asking the host.
-            return lax.scan(self._step, learner, prepare(i * size, size), unroll=compiler.turns())[0]
+            return lax.scan(self._step, learner, prepare(i * size, size), unroll=turns)[0]
 
         learner = lax.fori_loop(0, count // size, chunk, train.learner)
         if leftover:
