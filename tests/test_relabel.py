@@ -176,6 +176,23 @@ def test_a_share_of_the_goals_is_replaced():
     np.testing.assert_array_equal(made[kept], -np.asarray(rows.position)[kept])
 
 
+def test_a_share_of_the_rows_takes_the_goal_of_the_row_before():
+    ring, line = ring_of(LAST, FALLEN)
+    position = jnp.arange(3000, dtype=jnp.int32) % len(LAST)
+    lane = jnp.zeros_like(position)
+    rows = replay.Rows(position, lane, replay.remaining(ring, line, position, lane))
+
+    def made(others):
+        return np.asarray(goals("commanded", 1.0, ring, line, rows, jax.random.key(2), 0.99, others))[:, 0]
+
+    own, before = -np.asarray(position), np.roll(-np.asarray(position), 1)
+    np.testing.assert_array_equal(made(0.0), own)
+    np.testing.assert_array_equal(made(1.0), before)
+    mixed = made(0.3)
+    assert np.mean(mixed == before) == pytest.approx(0.3, abs=0.03)
+    assert np.all((mixed == own) | (mixed == before))
+
+
 def test_a_dense_reward_changes_by_what_depends_on_the_goal():
     """Stored 10, of which −|reached − goal| depends on the goal."""
     ring, line = ring_of([0, 0, 0], [0, 0, 0])

@@ -139,6 +139,11 @@ def test_polyak_and_the_masked_error_by_hand():
 def test_settings_that_cannot_work_are_refused():
     with pytest.raises(UnknownNameError, match="final"):
         SACConfig(her_strategy="finale")  # type: ignore[arg-type]
-    for settings, word in [({"gamma": 1.0}, "gamma"), ({"her_share": 1.5}, "share"), ({"tau": 0.0}, "tau")]:
+    for settings, word in [
+        ({"gamma": 1.0}, "gamma"),
+        ({"her_share": 1.5}, "share"),
+        ({"her_others": -0.1}, "her_others"),
+        ({"tau": 0.0}, "tau"),
+    ]:
         with pytest.raises(ConfigError, match=word):
             SACConfig(**settings)

@@ -91,8 +91,31 @@ GOAL_SAMPLERS: dict[str, GoalSampler] = {
 }
 
 
-def goals(name: str, share: float, ring: Ring, line: Timeline, rows: Rows, key: Key, gamma: float) -> Array:
-    """Goals [B, goal_dim] by the sampler called `name`, each row with probability `share`; else commanded."""
+def goals(
+    name: str,
+    share: float,
+    ring: Ring,
+    line: Timeline,
+    rows: Rows,
+    key: Key,
+    gamma: float,
+    others: float = 0.0,
+) -> Array:
+    """Goals [B, goal_dim] by the sampler called `name`, each row with probability `share`; else commanded.
+
+    With probability `others` a row then gets the goal of the row before it, which another episode chose.
+    """
+    if isinstance(others, (int, float)) and others == 0:  # in a population it can be traced
+        return _own_goals(name, share, ring, line, rows, key, gamma)
+    k_own, k_swap = jax.random.split(key)
+    own = _own_goals(name, share, ring, line, rows, k_own, gamma)
+    swapped = jax.random.bernoulli(k_swap, others, rows.position.shape)
+    return jnp.where(swapped[..., None], jnp.roll(own, 1, axis=0), own)
+
+
+def _own_goals(
+    name: str, share: float, ring: Ring, line: Timeline, rows: Rows, key: Key, gamma: float
+) -> Array:
     sampler = GOAL_SAMPLERS[name]
     if isinstance(share, (int, float)) and share == 1:  # in a population it can be traced
         return sampler(ring, line, rows, key, gamma)

@@ -30,6 +30,8 @@ class ActorCriticConfig:
     """Achieved when: at the episode's end, at any later step of it, or at any step of it."""
     her_share: float = 0.5
     """Share of the rows that hindsight gives another goal."""
+    her_others: float = 0.0
+    """Share of the rows that take another row's goal, so that a fall counts for goals it was on no way to."""
     critic_net: NetConfig = RELU
     """Each of the two critics."""
     actor_net: NetConfig = RELU
@@ -46,8 +48,9 @@ class ActorCriticConfig:
             raise unknown("HER strategy", self.her_strategy, HER_STRATEGIES)
         if not 0 <= self.gamma < 1:
             raise ConfigError(f"gamma {self.gamma} must lie between 0 and 1, for instance 0.99")
-        if not 0 <= self.her_share <= 1:
-            raise ConfigError(f"her_share {self.her_share} is a share: choose it from 0 to 1")
+        for name in ("her_share", "her_others"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name} {getattr(self, name)} is a share: choose it from 0 to 1")
         if not 0 < self.tau <= 1:
             raise ConfigError(f"tau {self.tau} must be more than 0 and at most 1, for instance 0.005")
 
@@ -60,6 +63,11 @@ class ActorCriticConfig:
     def goal_share(self) -> float:
         """Share of the rows whose goal is the sampler's."""
         return self.her_share if self.her else 1.0
+
+    @property
+    def goal_others(self) -> float:
+        """Share of the rows that take another row's goal."""
+        return self.her_others if self.her else 0.0
 
 
 @dataclasses.dataclass(frozen=True)

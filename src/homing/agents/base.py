@@ -21,7 +21,10 @@ class SpaceSpec(Protocol):
 
 
 class OffPolicyAgent(Protocol[L]):
-    """A static object; all that it learns is in its learner, a pytree of arrays."""
+    """A static object; all that it learns is in its learner, a pytree of arrays.
+
+    One that also has `goal_others` lets that share of the rows take another row's goal.
+    """
 
     @property
     def goal_sampler(self) -> str:

@@ -51,6 +51,7 @@ class SAC:
     def __init__(self, config: SACConfig, spec: SpaceSpec):
         self.config, self.spec, self.gamma = config, spec, config.gamma
         self.goal_sampler, self.goal_share = config.goal_sampler, config.goal_share
+        self.goal_others = config.goal_others
         self.target_entropy = config.entropy_target * spec.action_dim
         self.actor = MLP(config.actor_net, 2 * spec.action_dim)
         self.critics = Critics(config.critic_net)

@@ -54,6 +54,7 @@ class TD3:
     def __init__(self, config: TD3Config, spec: SpaceSpec):
         self.config, self.spec, self.gamma = config, spec, config.gamma
         self.goal_sampler, self.goal_share = config.goal_sampler, config.goal_share
+        self.goal_others = config.goal_others
         self.actor = MLP(config.actor_net, spec.action_dim)
         self.critics = Critics(config.critic_net)
 

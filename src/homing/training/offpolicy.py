@@ -119,8 +119,9 @@ class OffPolicy:
         k_rows, k_goals = jax.random.split(key)
         config = self.plan.config
         rows = replay.sample(ring, line, k_rows, config.batch_size, config.newest)
-        agent = self.agent
-        goal = relabel.goals(agent.goal_sampler, agent.goal_share, ring, line, rows, k_goals, agent.gamma)
+        agent, others = self.agent, getattr(self.agent, "goal_others", 0.0)
+        way = agent.goal_sampler, agent.goal_share
+        goal = relabel.goals(*way, ring, line, rows, k_goals, agent.gamma, others)
         return relabel.batch(ring, line, rows, goal, self.env.reward, self.env.shaping)
 
     def _prepare(
