@@ -15,6 +15,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+FIGURE = re.compile(r"(!\[[^\]]+\]\()(?:\.\./)+(results/[^)\s]+\.png\))")
 SECTIONS = {"Agents": "agents/", "How to": "howto/"}
 # Files of the repository that are pages of the site.
 ELSEWHERE = {"CHANGELOG.md": "changelog.md", "results/README.md": "results.md", "README.md": "index.md"}
@@ -76,6 +77,9 @@ def _leaves(nav: Any) -> list[str]:
 def on_files(files: Files, config: Any) -> Files:
     for place, text in pages().items():
         files.append(File.generated(config, place, content=text))
+    for path in sorted((ROOT / "results").rglob("*.png")):
+        place = path.relative_to(ROOT).as_posix()
+        files.append(File.generated(config, place, abs_src_path=str(path)))
     return files
 
 
@@ -95,7 +99,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             return match.group(0) if path.startswith("docs/") else text
         return f"[{text}]({os.path.relpath(there, posixpath.dirname(place) or '.')}{anchor})"
 
-    return LINK.sub(replace, markdown)
+    up = "../" * place.count("/")
+    return LINK.sub(replace, FIGURE.sub(rf"\g<1>{up}\g<2>", markdown))
 
 
 def _on_site(path: str) -> str | None:
