@@ -164,6 +164,16 @@ def test_hindsight_takes_half_of_the_goals_and_none_from_another_episode(sampler
     assert share == pytest.approx(0.5 if sampler != "final" else 0.42, abs=0.08)
 
 
+def test_an_agent_that_asks_for_goals_of_other_rows_gets_them():
+    witness = HindsightWitness("uniform_future")
+    witness.goal_share, witness.goal_others = 1.0, 0.3
+    plan, train, _ = run(dataclasses.replace(CONFIG, prefill_rows=0), witness)
+    rows = plan.total_updates * CONFIG.batch_size
+    assert int(train.learner.past_border) == rows, "no goal is a commanded one"
+    # A row before is now and then of the same episode.
+    assert 0.1 < int(train.learner.strangers) / rows < 0.3
+
+
 def test_ring_holds_the_newest_rows_after_many_rounds():
     plan, train, _ = run(CONFIG)
     line = replay.timeline(train.ring, jnp.int32(plan.iterations))

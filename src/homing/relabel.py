@@ -103,7 +103,7 @@ def goals(
 ) -> Array:
     """Goals [B, goal_dim] by the sampler called `name`, each row with probability `share`; else commanded.
 
-    With probability `others` a row then gets the goal of the row before it, which another episode chose.
+    With probability `others` a row takes the goal of the row before it, which is mostly another episode's.
     """
     if isinstance(others, (int, float)) and others == 0:  # in a population it can be traced
         return _own_goals(name, share, ring, line, rows, key, gamma)
