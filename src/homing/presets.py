@@ -82,7 +82,9 @@ PRESETS: dict[str, dict[str, Preset]] = {
     },
     "sac": {
         "paper": Preset(_PAPER, TrainConfig(), SACConfig()),
-        "fast": Preset(_FAST, _TEN_MILLION, SACConfig(alpha_lr=3e-3, **_RATES, **_HINDSIGHT)),
+        "fast": Preset(
+            _FAST, _TEN_MILLION, SACConfig(alpha_lr=3e-3, **_RATES | {"gamma": 0.99}, **_HINDSIGHT)
+        ),
         "quickstart": Preset(
             _QUICKSTART,
             _LITTLE,
