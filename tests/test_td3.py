@@ -102,6 +102,16 @@ def test_the_policy_climbs_the_first_critic(agent, learner, update):
     assert first(after.actor.params) > first(learner.actor.params)
 
 
+def test_actions_cost_their_mean_square(agent, learner):
+    obs = some_batch().obs
+    dear = TD3(TD3Config(action_cost=300.0, **NETS), agent.spec)
+    free, _ = agent._actor_loss(learner.actor.params, learner.critic.params, obs)
+    loss, metrics = dear._actor_loss(learner.actor.params, learner.critic.params, obs)
+    square = np.mean(np.square(np.asarray(agent.policy(learner.actor.params, obs))))
+    assert float(loss - free) == pytest.approx(300 * square, rel=1e-3)
+    assert float(metrics["actor_loss"]) == float(loss)
+
+
 def test_exploring_actions_are_clipped_noise_within_the_range(agent, learner):
     """A10: actions are within ±1 before they are stored."""
     obs = jax.tree.map(lambda x: jnp.tile(10 * x, (400, 1)), some_batch().obs)
@@ -134,3 +144,5 @@ def test_settings_that_cannot_work_are_refused():
         TD3Config(delay=0)
     with pytest.raises(ConfigError, match="noise_clip"):
         TD3Config(noise_clip=-1)
+    with pytest.raises(ConfigError, match="action_cost"):
+        TD3Config(action_cost=-0.1)

@@ -29,12 +29,14 @@ class TD3Config(ActorCriticConfig):
     """Deviation of the noise on the actions that targets are computed for."""
     noise_clip: float = 0.5
     """Both noises stay within ± this."""
+    action_cost: float = 0.0
+    """Weight of the mean squared action in the policy's loss; it keeps actions off their limits."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.delay < 1:
             raise ConfigError(f"delay is {self.delay}; it must be at least 1, which means no delay")
-        for name in ("exploration_noise", "target_noise", "noise_clip"):
+        for name in ("exploration_noise", "target_noise", "noise_clip", "action_cost"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; 0 means none")
 
@@ -130,8 +132,9 @@ class TD3:
         )
 
     def _actor_loss(self, params: Any, critic: Any, obs: Obs) -> tuple[Array, Metrics]:
-        """−mean Q₁(s, π(s))."""
+        """−mean Q₁(s, π(s)), and what actions cost."""
         action = self.policy(params, obs)
         first = jax.tree.map(lambda leaf: leaf[:1], critic)
         loss = -jnp.mean(self.critics(first, join(obs.state, obs.goal, action)))
+        loss += self.config.action_cost * jnp.mean(jnp.square(action))
         return loss, {"actor_loss": loss}
