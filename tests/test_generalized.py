@@ -10,7 +10,7 @@ from scipy.optimize import nnls
 from homing.envs import make
 from homing.errors import ConfigError
 from homing.physics import brax_engine, generalized
-from homing.physics.generalized import inverse, non_negative
+from homing.physics.solving import inverse, non_negative
 
 
 def random_system(seed, rows=12, coordinates=6):

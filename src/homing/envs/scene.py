@@ -69,7 +69,7 @@ def load_engine(spec: EnvSpec, pipeline: str) -> physics.Engine:
 
 def tuned_as(pipeline: str) -> str:
     """The pipeline whose steps and gears it takes."""
-    return physics.BRAX.get(pipeline, pipeline)
+    return physics.THEIRS.get(pipeline, pipeline)
 
 
 class Scene:

@@ -7,14 +7,23 @@ import sys
 if sys.platform == "linux" and not os.environ.get("DISPLAY"):
     os.environ.setdefault("MUJOCO_GL", "egl")
 
-from homing.physics.engine import BRAX, EULER_DAMPING_OFF, PIPELINES, Engine, Layout, Links, Timing, load
+from homing.physics.engine import (
+    EULER_DAMPING_OFF,
+    PIPELINES,
+    THEIRS,
+    Engine,
+    Layout,
+    Links,
+    Timing,
+    load,
+)
 from homing.physics.models import Model
 from homing.physics.walls import WallWindow, block_for
 
 __all__ = [
-    "BRAX",
     "EULER_DAMPING_OFF",
     "PIPELINES",
+    "THEIRS",
     "Engine",
     "Layout",
     "Links",

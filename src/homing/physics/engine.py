@@ -30,12 +30,14 @@ class Timing:
     frames:   physics steps in one environment step
     gears:    motor gears where they differ from the robot file's
     options:  solver options where they differ from the robot file's
+    contacts: that mjx reckons with at once, the deepest ones; all that are possible if not given
     """
 
     timestep: float
     frames: int
     gears: tuple[float, ...] | None = None
     options: tuple[tuple[str, Any], ...] = ()
+    contacts: int | None = None
 
     @property
     def dt(self) -> float:
@@ -120,10 +122,10 @@ def _engine(pipeline: str) -> Any:
         from homing.physics.spring import spring_engine
 
         return spring_engine
-    if pipeline == "mjx":
-        from homing.physics.mjx_engine import Mjx
+    if pipeline in ("mjx", "mjx_mujoco"):
+        from homing.physics import mjx_engine
 
-        return Mjx
+        return mjx_engine.mjx_engine if pipeline == "mjx" else mjx_engine.MjxMujoco
     if pipeline in ("generalized", "generalized_brax"):
         from homing.physics import generalized
 
@@ -136,8 +138,8 @@ def _engine(pipeline: str) -> Any:
 
 
 PIPELINES = ("spring", "generalized", "mjx")
-BRAX = {"spring_brax": "spring", "generalized_brax": "generalized"}
-"""brax's own pipelines, which ours are measured against: each is tuned like ours."""
+THEIRS = {"spring_brax": "spring", "generalized_brax": "generalized", "mjx_mujoco": "mjx"}
+"""The simulators' own pipelines, which ours are measured against: each is tuned like ours."""
 EULER_DAMPING_OFF = ("disableflags", int(mujoco.mjtDisableBit.mjDSBL_EULERDAMP))
 
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from homing.physics.brax_engine import BraxEngine
 from homing.physics.quiet import quietly
+from homing.physics.solving import inverse, non_negative
 
 with quietly():
     from brax import actuator, base, kinematics
@@ -20,8 +21,6 @@ with quietly():
 
 Array = jax.Array
 State = generalized_base.State
-TURNS = 24
-TINY = 1e-9
 
 
 class Generalized(BraxEngine):
@@ -64,50 +63,3 @@ def _constraint_force(state: State) -> Array:
     moved = rows @ state.mass_mx_inv
     matrix = moved @ rows.T + jnp.diag(state.con_diag)
     return rows.T @ non_negative(matrix, moved @ state.qf_smooth - state.con_aref)
-
-
-def non_negative(matrix: Array, offset: Array, turns: int = TURNS) -> Array:
-    """The x ≥ 0 [C] for which ½|Ax + b|² is least, nearly: projected gradients with momentum.
-
-    Columns of A are made equally long first, which takes a tenth of the turns for the same error; columns of
-    zeros, contacts that do not touch, get x = 0. The length of a step is a bound, so nothing is searched.
-    """
-    length = jnp.sqrt(jnp.sum(matrix * matrix, axis=0))
-    scale = jnp.where(length > 0, 1 / jnp.maximum(length, TINY), 0.0)
-    columns = matrix * scale
-    curvature = columns.T @ columns
-    slope = columns.T @ offset
-    # No eigenvalue is larger than a row's sum of sizes, nor than the root of the sum of squares.
-    largest = jnp.minimum(
-        jnp.max(jnp.sum(jnp.abs(curvature), axis=1)), jnp.sqrt(jnp.sum(curvature * curvature))
-    )
-    step = 1 / jnp.maximum(largest, TINY)
-    x = ahead = jnp.zeros_like(offset)
-    for momentum in _momenta(turns):  # no loop, and no product: a turn is one kernel or two
-        gradient = jnp.sum(curvature * ahead[None, :], axis=1) + slope
-        after = jnp.maximum(ahead - step * gradient, 0.0)
-        x, ahead = after, after + momentum * (after - x)
-    return scale * x
-
-
-def _momenta(turns: int) -> list[float]:
-    """(tₖ − 1)/tₖ₊₁ with tₖ₊₁ = (1 + √(1 + 4tₖ²))/2."""
-    found, t = [], 1.0
-    for _ in range(turns):
-        after = (1 + (1 + 4 * t * t) ** 0.5) / 2
-        found.append((t - 1) / after)
-        t = after
-    return found
-
-
-def inverse(matrix: Array) -> Array:
-    """Of a positive definite matrix [D, D], one row and column after the other; no pivot can be zero."""
-    for k in range(matrix.shape[0]):
-        pivot = matrix[k, k]
-        row, column = matrix[k] / pivot, matrix[:, k]
-        cross = matrix - column[:, None] * row[None, :]
-        here = jnp.arange(matrix.shape[0]) == k
-        cross = jnp.where(here[:, None], row[None, :], cross)
-        cross = jnp.where(here[None, :], -column[:, None] / pivot, cross)
-        matrix = jnp.where(here[:, None] & here[None, :], 1 / pivot, cross)
-    return matrix

@@ -1,6 +1,12 @@
-"""MuJoCo XLA behind the seam."""
+"""MuJoCo XLA behind the seam, with solvers of our own for contact forces and accelerations.
+
+A frame of MJX factorises a small matrix in every turn of its solver, which a GPU does by library calls, and
+searches along every way in a loop that all lanes leave when the last one is done.
+"""
 
 from __future__ import annotations
+
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +17,15 @@ from flax import struct
 from homing.errors import ConfigError
 from homing.physics.engine import Layout, Links, Timing, layout_of
 from homing.physics.quiet import quietly
+from homing.physics.solving import Constraints, constrained, solve
 from homing.physics.walls import WallWindow, place_windows
 
 with quietly():
     from mujoco import mjx
 
 Array = jax.Array
+LARGEST = 40
+"""Coordinates up to which a matrix is eliminated entry by entry."""
 
 
 class MjxState(struct.PyTreeNode):
@@ -31,12 +40,17 @@ class MjxState(struct.PyTreeNode):
     ang: Array
 
 
-class Mjx:
+class MjxMujoco:
     """MuJoCo's own dynamics and contact solver on the device."""
 
     def __init__(self, model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]):
+        if model.na:
+            raise ConfigError(
+                "this model has motors with a state of their own, which the mjx pipeline does not keep; "
+                "use motors without one"
+            )
         self.model = mjx.put_model(model, impl="jax")
-        self.frames = timing.frames
+        self.frames, self.contacts = timing.frames, timing.contacts
         self.dt = timing.dt
         self.windows = tuple(window.bind(model) for window in windows)
         self.layout: Layout = layout_of(model, _initial(model))
@@ -50,15 +64,22 @@ class Mjx:
 
     def _start(self, q: Array, qd: Array) -> MjxState:
         data = mjx.make_data(self.model).replace(qpos=q, qvel=qd)
-        return self._close(mjx.forward(self.model, data))
+        for part in (mjx.kinematics, mjx.com_pos, mjx.com_vel):
+            data = part(self.model, data)
+        return self._close(data)
 
     def _step_lane(self, state: MjxState, ctrl: Array) -> MjxState:
         model = self._with_near_walls(state.pos)
-        data = mjx.make_data(self.model)
-        data = data.replace(qpos=state.q, qvel=state.qd, qacc_warmstart=state.warmstart, ctrl=ctrl)
-        first = mjx.step(model, data)
-        frame = lambda _, data: mjx.step(model, data)
-        return self._close(jax.lax.fori_loop(1, self.frames, frame, first))
+
+        def frame(_: Array, state: MjxState) -> MjxState:
+            data = mjx.make_data(self.model)
+            data = data.replace(qpos=state.q, qvel=state.qd, qacc_warmstart=state.warmstart, ctrl=ctrl)
+            return self._close(self._frame(model, data))
+
+        return jax.lax.fori_loop(0, self.frames, frame, state)
+
+    def _frame(self, model: mjx.Model, data: mjx.Data) -> mjx.Data:
+        return mjx.step(model, data)
 
     def _with_near_walls(self, pos: Array) -> mjx.Model:
         geom_pos = place_windows(self.windows, self.model.geom_pos, pos)
@@ -95,6 +116,70 @@ class Mjx:
         raise ConfigError(
             "this body observes motor torques, which the mjx pipeline does not give; use spring"
         )
+
+
+class Mjx(MjxMujoco):
+    """The same equations, solved by steps that are laid out: see `homing.physics.solving`."""
+
+    def _frame(self, model: mjx.Model, data: mjx.Data) -> mjx.Data:
+        # A GPU would otherwise multiply with ten bits.
+        with jax.default_matmul_precision("highest"):
+            for part in (mjx.kinematics, mjx.com_pos, mjx.crb, mjx.collision):
+                data = part(model, data)
+            data = mjx.make_constraint(model, _with_deepest(data, self.contacts))
+            data = mjx.fwd_actuation(model, mjx.fwd_velocity(model, mjx.transmission(model, data)))
+            force = data.qfrc_passive - data.qfrc_bias + data.qfrc_actuator
+            return self._move(model, data, mjx.full_m(model, data), force)
+
+    def _move(self, model: mjx.Model, data: mjx.Data, mass: Array, force: Array) -> mjx.Data:
+        # Computed once, instead of anew in every turn that reads them.
+        mass, force, rules = jax.lax.optimization_barrier((mass, force, _constraints(data)))
+        free = solve(mass, force)
+        turns = int(model.opt.iterations)
+        acceleration, push = constrained(mass, force, rules, (free, data.qacc_warmstart), turns)
+        taken = acceleration
+        if not model.opt.disableflags & mjx.DisableBit.EULERDAMP:
+            taken = solve(mass + model.opt.timestep * jnp.diag(model.dof_damping), force + push)
+        moved = mjx.euler(self._undamped(model), data.replace(qacc=taken))
+        return moved.replace(qacc_warmstart=acceleration)
+
+    def _undamped(self, model: mjx.Model) -> mjx.Model:
+        flags: Any = model.opt.disableflags | mjx.DisableBit.EULERDAMP
+        return cast(mjx.Model, model.tree_replace({"opt.disableflags": flags}))
+
+
+def mjx_engine(model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]) -> MjxMujoco:
+    """Our solvers where they know all that a model has, else MuJoCo's."""
+    return (MjxMujoco if unknown_to_ours(model) else Mjx)(model, timing, windows)
+
+
+def unknown_to_ours(model: mujoco.MjModel) -> str | None:
+    """What a model has that our solvers do not know."""
+    has = {
+        "elliptic friction cones": model.opt.cone != mujoco.mjtCone.mjCONE_PYRAMIDAL,
+        "another solver than Newton's": model.opt.solver != mujoco.mjtSolver.mjSOL_NEWTON,
+        "another integrator than Euler's": model.opt.integrator != mujoco.mjtIntegrator.mjINT_EULER,
+        "friction of joints": bool(np.any(model.dof_frictionloss)),
+        "tendons": model.ntendon > 0,
+        "many joints": model.nv > LARGEST,
+    }
+    return next((what for what, there in has.items() if there), None)
+
+
+def _with_deepest(data: mjx.Data, count: int | None) -> mjx.Data:
+    """Only the contacts that overlap most or are nearest; the others would be rows of zeros."""
+    contact = data._impl.contact
+    if count is None or count >= len(contact.dim) or len(set(contact.dim)) > 1:
+        return data
+    kept = jax.lax.top_k(-contact.dist, count)[1]
+    contact = jax.tree.map(lambda field: field[kept], contact).replace(dim=contact.dim[:count])
+    return cast(mjx.Data, data.tree_replace({"_impl.contact": contact}))
+
+
+def _constraints(data: mjx.Data) -> Constraints:
+    inner = data._impl
+    equalities = jnp.arange(inner.efc_J.shape[0]) < inner.ne
+    return Constraints(inner.efc_J, inner.efc_aref, inner.efc_D, equalities)
 
 
 def _initial(model: mujoco.MjModel) -> np.ndarray:

@@ -106,7 +106,7 @@ class Model:
         self.spec.delete(body)
 
     def set_number(self, name: str, values: float | Sequence[float]) -> None:
-        """Set one of the custom numbers that the brax pipelines read."""
+        """Set one of the custom numbers that simulators read."""
         data = np.atleast_1d(np.asarray(values, float))
         for numeric in self.spec.numerics:
             if numeric.name == name:

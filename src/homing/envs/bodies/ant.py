@@ -36,6 +36,7 @@ class Ant:
     solimp:      contact impedance of every geom, for the mjx pipeline
     rest_height: of the torso at the start
     solver:      mjx solver settings
+    contacts:    mjx reckons with so many at once
     """
 
     touched: tuple[str, ...] = ()
@@ -44,6 +45,7 @@ class Ant:
     solimp: tuple[float, float, float] | None = None
     rest_height: float = 0.55
     solver: tuple[tuple[str, int], ...] = QUICK_NEWTON
+    contacts: int | None = None
 
     name: str = "ant"
     root: str = "torso"
@@ -55,7 +57,7 @@ class Ant:
         return {
             "spring": Timing(0.005, 10),
             "generalized": Timing(0.01, 5),
-            "mjx": Timing(0.01, 5, options=self.solver),
+            "mjx": Timing(0.01, 5, options=self.solver, contacts=self.contacts),
         }
 
     def build(self) -> Model:
