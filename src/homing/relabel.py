@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from homing import replay
 from homing.replay import Ring, Rows, Timeline
-from homing.types import Array, Batch, Key, Obs
+from homing.types import Array, Batch, Key, Obs, is_just
 
 GoalSampler = Callable[[Ring, Timeline, Rows, Key, float], Array]
 RewardFn = Callable[[Array, Array], Array]
@@ -105,7 +105,7 @@ def goals(
 
     With probability `others` a row takes the goal of the row before it, which is mostly another episode's.
     """
-    if isinstance(others, (int, float)) and others == 0:  # in a population it can be traced
+    if is_just(others, 0):
         return _own_goals(name, share, ring, line, rows, key, gamma)
     k_own, k_swap = jax.random.split(key)
     own = _own_goals(name, share, ring, line, rows, k_own, gamma)
@@ -117,7 +117,7 @@ def _own_goals(
     name: str, share: float, ring: Ring, line: Timeline, rows: Rows, key: Key, gamma: float
 ) -> Array:
     sampler = GOAL_SAMPLERS[name]
-    if isinstance(share, (int, float)) and share == 1:  # in a population it can be traced
+    if is_just(share, 1):
         return sampler(ring, line, rows, key, gamma)
     k_sampler, k_share = jax.random.split(key)
     chosen = jax.random.bernoulli(k_share, share, rows.position.shape)

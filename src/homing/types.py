@@ -15,6 +15,11 @@ Key = jax.Array
 Metrics = dict[str, Array]
 
 
+def is_just(setting: Any, value: float) -> bool:
+    """Whether a setting is this number; in a population it is traced, and this one value among others."""
+    return isinstance(setting, (int, float)) and setting == value
+
+
 class Obs(struct.PyTreeNode):
     """What a policy sees; state and goal stay apart, a network joins them.
 

@@ -16,7 +16,7 @@ from homing.nets import ADAM, Fit, Member, NetConfig, Stack, adam
 from homing.objectives import contrastive
 from homing.objectives.energies import ENERGIES
 from homing.objectives.sums import l2_log_sums
-from homing.types import Array, Batch, Key, Metrics, Moment, Obs
+from homing.types import Array, Batch, Key, Metrics, Moment, Obs, is_just
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,9 +191,7 @@ class CRL:
     def _swaps(self, key: Key, rows: int) -> Array | None:
         """[B] bool: the policy's goal comes from the row before, with probability `random_goals`."""
         share = self.config.random_goals
-        # In a population the share is traced, and 0 is one value among others.
-        never = isinstance(share, float) and share == 0
-        return None if never else jax.random.bernoulli(key, share, (rows,))
+        return None if is_just(share, 0) else jax.random.bernoulli(key, share, (rows,))
 
 
 def lasting_loss(logit: Array, left: Array, gamma: float) -> Array:
