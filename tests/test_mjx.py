@@ -16,7 +16,8 @@ from homing.physics import Timing
 from homing.physics.mjx_engine import Mjx, MjxMujoco, _constraints, mjx, mjx_engine, unknown_to_ours
 from homing.physics.solving import constrained
 
-ARM = """<mujoco><option timestep="0.01" iterations="8" ls_iterations="16" {option}/>
+# It allows MuJoCo's default of 100 turns.
+ARM = """<mujoco><option timestep="0.01" {option}/>
 <worldbody><geom name="floor" type="plane" size="5 5 .1"/>
 <body pos="0 0 0.3"><freejoint/><geom type="capsule" size=".1" fromto="0 0 0 .4 0 0"/>
 <body pos=".4 0 0"><joint name="elbow" type="hinge" axis="0 1 0" range="-60 60" limited="true" damping="1"/>

@@ -24,6 +24,8 @@ with quietly():
     from mujoco import mjx
 
 Array = jax.Array
+MOST_TURNS = 8
+"""Of the solver, where a model allows more: they are laid out, and it is exact before."""
 LARGEST = 40
 """Coordinates up to which a matrix is eliminated entry by entry."""
 
@@ -135,7 +137,7 @@ class Mjx(MjxMujoco):
         # Computed once, instead of anew in every turn that reads them.
         mass, force, rules = jax.lax.optimization_barrier((mass, force, _constraints(data)))
         free = solve(mass, force)
-        turns = int(model.opt.iterations)
+        turns = min(int(model.opt.iterations), MOST_TURNS)
         acceleration, push = constrained(mass, force, rules, (free, data.qacc_warmstart), turns)
         taken = acceleration
         if not model.opt.disableflags & mjx.DisableBit.EULERDAMP:
