@@ -14,7 +14,7 @@ from jax.scipy.linalg import cho_factor, cho_solve
 
 Array = jax.Array
 TURNS = 24
-LOOKS = 7
+LOOKS = 3
 BLOCK = 6
 TINY = 1e-9
 
@@ -64,13 +64,14 @@ def _best(mass: Array, force: Array, rules: Constraints, starts: tuple[Array, ..
 
 
 def best_step(slope: Array, bend: Array, above: Array, rise: Array, rules: Constraints) -> Array:
-    """The t ≥ 0 for which `slope`·t + ½ `bend`·t² + ½ Σ kᵢ min(aboveᵢ + t·riseᵢ, 0)² is least.
+    """The t ≥ 0 for which `slope`·t + ½ `bend`·t² + ½ Σ kᵢ min(aboveᵢ + t·riseᵢ, 0)² is least, nearly.
 
     Its derivative is a rising chain of straight lines. Each look follows the line that it is on to where that
-    is 0, or, if this is outside of the interval that is left, the line between its ends.
+    is 0, or, if this is outside of the interval that is left, the line between its ends. Along a way of
+    Newton's method the first line is 0 at 1, where the looking begins.
     """
-    t = low = at_low = jnp.zeros(())
-    high, at_high = jnp.full((), jnp.inf), jnp.zeros(())
+    low, high, t = jnp.zeros(()), jnp.full((), jnp.inf), jnp.ones(())
+    at_low, at_high = slope + (rules.stiffness * rise) @ rules.violation(above), jnp.zeros(())
     for _ in range(LOOKS):
         there = above + t * rise
         push = jnp.where(rules.always | (there < 0), rules.stiffness * rise, 0.0)
