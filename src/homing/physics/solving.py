@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_factor, cho_solve
 
 Array = jax.Array
-TURNS = 24
-LOOKS = 3
-BLOCK = 6
+TURNS = 24  # of `non_negative`
+LOOKS = 3  # of `best_step`; more of them do not make accelerations more exact
+BLOCK = 6  # rows that `eliminated` takes at a time
 TINY = 1e-9
 
 
