@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from helpers import scene
 from scipy.optimize import nnls
+from solving_helpers import positive_definite
 
 from homing.envs import make
 from homing.errors import ConfigError
@@ -60,8 +61,7 @@ def test_nothing_touches_nothing_pushes():
 @pytest.mark.parametrize("size", [1, 2, 9])
 def test_inverses_are_exact(size):
     rng = np.random.default_rng(size)
-    root = rng.normal(size=(size, size))
-    matrix = root @ root.T + 0.1 * np.eye(size)
+    matrix = positive_definite(rng, size)
     found = np.asarray(inverse(jnp.asarray(matrix, jnp.float32)))
     np.testing.assert_allclose(found @ matrix, np.eye(size), atol=1e-3)
 

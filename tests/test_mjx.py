@@ -8,12 +8,13 @@ import mujoco
 import numpy as np
 import pytest
 from helpers import scene
+from solving_helpers import exact
 
 from homing.envs.registry import get_spec
 from homing.envs.scene import Scene
 from homing.errors import ConfigError
 from homing.physics import Timing
-from homing.physics.mjx_engine import Mjx, MjxMujoco, _constraints, mjx, mjx_engine, unknown_to_ours
+from homing.physics.mjx_engine import Mjx, MjxMujoco, _constraints, mjx, mjx_engine
 from homing.physics.solving import constrained
 
 # It allows MuJoCo's default of 100 turns.
@@ -40,10 +41,8 @@ def starts(layout, lanes, noise=0.05):
     return q, 2 * noise * jax.random.normal(k_qd, (lanes, layout.qd_size))
 
 
-def both(spec, steps, lanes=16):
-    """Largest differences of the coordinates [steps, lanes] between our solvers and MuJoCo's."""
-    engines = [Scene(spec, name).engine for name in ("mjx", "mjx_mujoco")]
-    assert [type(engine) for engine in engines] == [Mjx, MjxMujoco]
+def apart(engines, steps, lanes=16):
+    """Largest differences of the coordinates [steps, lanes] between two engines of one model."""
     layout = engines[0].layout
     acts = jax.random.uniform(jax.random.key(7), (steps, lanes, layout.act_size), minval=-1.0, maxval=1.0)
     a, b = (motion(engine, *starts(layout, lanes), acts) for engine in engines)
@@ -68,9 +67,9 @@ def test_an_arm_falls_and_moves_as_by_mujocos_solver():
     [('cone="elliptic"', "cones"), ('integrator="implicitfast"', "integrator"), ('solver="CG"', "solver")],
 )
 def test_what_our_solvers_do_not_know_runs_on_mujocos(option, what):
-    assert what in unknown_to_ours(arm(option))
+    assert what in Mjx.supports(arm(option))
     assert type(mjx_engine(arm(option), Timing(0.01, 1), ())) is MjxMujoco
-    assert unknown_to_ours(arm()) is None
+    assert Mjx.supports(arm()) is None
     assert type(mjx_engine(arm(), Timing(0.01, 1), ())) is Mjx
 
 
@@ -89,20 +88,20 @@ def test_both_can_be_asked_for():
 @pytest.mark.parametrize("id", ["half_cheetah", "ant_push"])
 def test_robots_move_as_by_mujocos_solver(id):
     """Lanes part sooner or later, since contacts are chaotic: half of them stay together for longer."""
-    apart = both(get_spec(id), steps=21)
-    assert apart[5].max() < 1e-3
-    assert np.median(apart[20]) < 1e-3
+    engines = [scene(id, name).engine for name in ("mjx", "mjx_mujoco")]
+    assert [type(engine) for engine in engines] == [Mjx, MjxMujoco]
+    distance = apart(engines, steps=21)
+    assert distance[5].max() < 1e-3
+    assert np.median(distance[20]) < 1e-3
 
 
 @pytest.mark.slow
 def test_the_deepest_contacts_are_all_that_touch():
     spec = get_spec("ant_push")
     whole = dataclasses.replace(spec, body=dataclasses.replace(spec.body, contacts=None))
-    engines = [Scene(s, "mjx").engine for s in (spec, whole)]
-    acts = jax.random.uniform(jax.random.key(7), (21, 16, 8), minval=-1.0, maxval=1.0)
-    a, b = (motion(engine, *starts(engine.layout, 16), acts) for engine in engines)
-    assert np.abs(a - b)[5].max() < 1e-4
-    assert np.median(np.abs(a - b).max(axis=2)[20]) < 1e-4
+    distance = apart([Scene(s, "mjx").engine for s in (spec, whole)], steps=21)
+    assert distance[5].max() < 1e-4
+    assert np.median(distance[20]) < 1e-4
 
 
 @pytest.mark.slow
@@ -115,11 +114,9 @@ def test_accelerations_are_at_least_as_exact_as_mujocos(id):
     state = jax.jit(lambda q, qd: jax.lax.scan(step, engine.init(q, qd), acts)[0])(*starts(engine.layout, 48))
     systems = jax.jit(jax.vmap(lambda s, ctrl: system(engine.model, s, ctrl)))(state, acts[0])
     errors = []
-    for mass, force, rows, wanted, stiffness, *found in zip(
-        *(np.asarray(x, float) for x in systems), strict=True
-    ):
-        if rows.any():
-            best = exact(mass, force, rows, wanted, stiffness, found[0])
+    for mass, force, rules, *found in lanes_of(systems):
+        if rules.rows.any():
+            best = exact(mass, force, rules, found[0])
             errors.append([np.linalg.norm(a - best) / np.linalg.norm(best) for a in found])
     ours, theirs = np.mean(errors, axis=0)
     assert len(errors) > 10
@@ -135,21 +132,10 @@ def system(model, state, ctrl):
     mass, rules = mjx.full_m(model, data), _constraints(data)
     starts = (data.qacc_smooth, data.qacc_warmstart)
     ours, _ = constrained(mass, data.qfrc_smooth, rules, starts, int(model.opt.iterations))
-    given = (mass, data.qfrc_smooth, rules.rows, rules.wanted, rules.stiffness)
-    return *given, ours, mjx.solve(model, data).qacc
+    return mass, data.qfrc_smooth, rules, ours, mjx.solve(model, data).qacc
 
 
-def exact(mass, force, rows, wanted, stiffness, a):
-    """Newton's method in double precision, with steps that are halved until they pay."""
-    cost = lambda a: 0.5 * a @ mass @ a - force @ a + 0.5 * stiffness @ np.minimum(rows @ a - wanted, 0) ** 2
-    for _ in range(200):
-        above = rows @ a - wanted
-        push = stiffness * (above < 0)
-        way = -np.linalg.solve(
-            mass + rows.T @ (push[:, None] * rows), mass @ a - force + rows.T @ (push * above)
-        )
-        step = 1.0
-        while cost(a + step * way) > cost(a) and step > 1e-8:
-            step /= 2
-        a = a + step * way
-    return a
+def lanes_of(tree):
+    """One tree for each lane, in double precision."""
+    tree = jax.tree.map(lambda x: np.asarray(x, bool if x.dtype == bool else float), tree)
+    return [jax.tree.map(lambda x, i=i: x[i], tree) for i in range(len(tree[0]))]

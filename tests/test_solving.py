@@ -4,14 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from solving_helpers import exact, positive_definite
 
 from homing.physics.solving import Constraints, best_step, constrained, eliminated, solve
-
-
-def positive_definite(rng, size):
-    root = rng.normal(size=(size, size))
-    return root @ root.T + 0.1 * np.eye(size)
 
 
 @pytest.mark.parametrize("size", [1, 5, 6, 7, 17])
@@ -81,18 +76,6 @@ def test_no_way_is_no_step():
     rules = random_rules(0)
     step = best_step(jnp.zeros(()), jnp.zeros(()), rules.wanted, jnp.zeros(20), rules)
     assert np.isfinite(float(step))
-
-
-def exact(mass, force, rules, start):
-    rows, wanted, k = (np.asarray(x, float) for x in (rules.rows, rules.wanted, rules.stiffness))
-    always = np.asarray(rules.always)
-
-    def cost(a):
-        left, violated = mass @ a - force, pushes(rows @ a - wanted, always)
-        slope = left + rows.T @ (k * violated)
-        return 0.5 * a @ mass @ a - force @ a + 0.5 * np.sum(k * violated**2), slope
-
-    return minimize(cost, start, jac=True, method="BFGS", options={"gtol": 1e-9, "maxiter": 2000}).x
 
 
 def some_systems(count=12, size=6):

@@ -34,10 +34,10 @@ _PAPER = "settings of the paper's main experiments"
 _FAST = "a first curve in minutes on one GPU: 10 M steps, fewer evaluations"
 _FASTEST = "most success in little time on one GPU: 17 M steps, fewer updates, wider nets, falls minded"
 _QUICKSTART = "minutes on two CPU cores, for the smallest environments"
-_QUICK = TrainConfig(updates_per_step=1 / 32, greedy=0.25, newest=0.5, final_rate=0.0)
-_TEN_MILLION = dataclasses.replace(_QUICK, total_steps=10_000_000, evaluations=50, updates_per_step=1 / 16)
-_RATES: dict[str, Any] = {"gamma": 0.98, "critic_lr": 1e-3, "actor_lr": 1e-3}
-_HINDSIGHT: dict[str, Any] = {"her_strategy": "future", "her_share": 1.0, "her_others": 0.5, "gamma": 0.99}
+_QUICK = TrainConfig(greedy=0.25, newest=0.5, final_rate=0.0)
+_TEN_MILLION = dataclasses.replace(_QUICK, total_steps=10_000_000, evaluations=50)
+_RATES: dict[str, Any] = {"critic_lr": 1e-3, "actor_lr": 1e-3}
+_HINDSIGHT: dict[str, Any] = {"her_strategy": "future", "her_share": 1.0, "her_others": 0.5}
 _LITTLE = TrainConfig(
     total_steps=160_000,
     num_envs=128,
@@ -54,8 +54,15 @@ PRESETS: dict[str, dict[str, Preset]] = {
         "paper": Preset(_PAPER, TrainConfig(), CRLConfig()),
         "fast": Preset(
             _FASTEST,
-            dataclasses.replace(_QUICK, total_steps=17_000_000, evaluations=12),
-            CRLConfig(objective="infonce", mind_falls=True, critic_net=_BROAD, actor_net=_BROAD, **_RATES),
+            dataclasses.replace(_QUICK, total_steps=17_000_000, evaluations=12, updates_per_step=1 / 32),
+            CRLConfig(
+                objective="infonce",
+                gamma=0.98,
+                mind_falls=True,
+                critic_net=_BROAD,
+                actor_net=_BROAD,
+                **_RATES,
+            ),
         ),
         "large": Preset(
             "the paper's large networks: 4 layers of 1024 units with LayerNorm",
@@ -82,7 +89,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
     },
     "sac": {
         "paper": Preset(_PAPER, TrainConfig(), SACConfig()),
-        "fast": Preset(_FAST, _TEN_MILLION, SACConfig(alpha_lr=3e-3, **_RATES | _HINDSIGHT)),
+        "fast": Preset(_FAST, _TEN_MILLION, SACConfig(alpha_lr=3e-3, **_RATES, **_HINDSIGHT)),
         "quickstart": Preset(
             _QUICKSTART,
             _LITTLE,
@@ -91,7 +98,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
     },
     "td3": {
         "paper": Preset(_PAPER, TrainConfig(), TD3Config()),
-        "fast": Preset(_FAST, _TEN_MILLION, TD3Config(action_cost=0.3, **_RATES | _HINDSIGHT)),
+        "fast": Preset(_FAST, _TEN_MILLION, TD3Config(action_cost=0.3, **_RATES, **_HINDSIGHT)),
         "quickstart": Preset(
             _QUICKSTART, _LITTLE, TD3Config(her=True, critic_net=_SMALL_RELU, actor_net=_SMALL_RELU)
         ),

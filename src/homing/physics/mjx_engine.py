@@ -142,30 +142,31 @@ class Mjx(MjxMujoco):
         taken = acceleration
         if not model.opt.disableflags & mjx.DisableBit.EULERDAMP:
             taken = solve(mass + model.opt.timestep * jnp.diag(model.dof_damping), force + push)
-        moved = mjx.euler(self._undamped(model), data.replace(qacc=taken))
+        moved = mjx.euler(_undamped(model), data.replace(qacc=taken))
         return moved.replace(qacc_warmstart=acceleration)
 
-    def _undamped(self, model: mjx.Model) -> mjx.Model:
-        flags: Any = model.opt.disableflags | mjx.DisableBit.EULERDAMP
-        return cast(mjx.Model, model.tree_replace({"opt.disableflags": flags}))
+    @classmethod
+    def supports(cls, model: mujoco.MjModel) -> str | None:
+        """Why a model cannot run here, or None if it can."""
+        has = {
+            "elliptic friction cones": model.opt.cone != mujoco.mjtCone.mjCONE_PYRAMIDAL,
+            "another solver than Newton's": model.opt.solver != mujoco.mjtSolver.mjSOL_NEWTON,
+            "another integrator than Euler's": model.opt.integrator != mujoco.mjtIntegrator.mjINT_EULER,
+            "friction of joints": bool(np.any(model.dof_frictionloss)),
+            "tendons": model.ntendon > 0,
+            "many joints": model.nv > LARGEST,
+        }
+        return next((f"it has {what}" for what, there in has.items() if there), None)
 
 
 def mjx_engine(model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]) -> MjxMujoco:
-    """Our solvers where they know all that a model has, else MuJoCo's."""
-    return (MjxMujoco if unknown_to_ours(model) else Mjx)(model, timing, windows)
+    """This engine, or MuJoCo's own solver for a model that it cannot run."""
+    return (Mjx if Mjx.supports(model) is None else MjxMujoco)(model, timing, windows)
 
 
-def unknown_to_ours(model: mujoco.MjModel) -> str | None:
-    """What a model has that our solvers do not know."""
-    has = {
-        "elliptic friction cones": model.opt.cone != mujoco.mjtCone.mjCONE_PYRAMIDAL,
-        "another solver than Newton's": model.opt.solver != mujoco.mjtSolver.mjSOL_NEWTON,
-        "another integrator than Euler's": model.opt.integrator != mujoco.mjtIntegrator.mjINT_EULER,
-        "friction of joints": bool(np.any(model.dof_frictionloss)),
-        "tendons": model.ntendon > 0,
-        "many joints": model.nv > LARGEST,
-    }
-    return next((what for what, there in has.items() if there), None)
+def _undamped(model: mjx.Model) -> mjx.Model:
+    flags: Any = model.opt.disableflags | mjx.DisableBit.EULERDAMP
+    return cast(mjx.Model, model.tree_replace({"opt.disableflags": flags}))
 
 
 def _with_deepest(data: mjx.Data, count: int | None) -> mjx.Data:

@@ -27,9 +27,9 @@ class Constraints(NamedTuple):
     stiffness: Array  # k [C]
     always: Array  # [C], of booleans
 
-    def violation(self, above: Array) -> Array:
-        """What of Ja − b [..., C] is to be made smaller."""
-        return jnp.where(self.always | (above < 0), above, 0.0)
+    def pushing(self, above: Array) -> Array:
+        """k [..., C] of the rows that push where Ja − b is `above`, 0 of the others."""
+        return jnp.where(self.always | (above < 0), self.stiffness, 0.0)
 
 
 def constrained(
@@ -44,22 +44,22 @@ def constrained(
     a = _best(mass, force, rules, starts)
     above = rules.rows @ a - rules.wanted
     for _ in range(turns):
-        pushing = rules.stiffness * (rules.always | (above < 0))
+        pushing = rules.pushing(above)
         left = mass @ a - force
         curvature = mass + jnp.einsum("c,ci,cj->ij", pushing, rules.rows, rules.rows)
         way = -solve(curvature, left + rules.rows.T @ (pushing * above))
         rise = rules.rows @ way
         step = best_step(way @ left, way @ (mass @ way), above, rise, rules)
         a, above = a + step * way, above + step * rise
-    return a, -rules.rows.T @ (rules.stiffness * rules.violation(above))
+    return a, -rules.rows.T @ (rules.pushing(above) * above)
 
 
 def _best(mass: Array, force: Array, rules: Constraints, starts: tuple[Array, ...]) -> Array:
     """The start for which the sum is least."""
     tried = jnp.stack(starts)
-    violated = rules.violation(tried @ rules.rows.T - rules.wanted)
+    above = tried @ rules.rows.T - rules.wanted
     smooth = jnp.sum((tried @ mass - force) * (tried - starts[0]), axis=1)
-    costs = smooth + jnp.sum(rules.stiffness * violated * violated, axis=1)
+    costs = smooth + jnp.sum(rules.pushing(above) * above * above, axis=1)
     return tried[jnp.argmin(costs)]
 
 
@@ -71,10 +71,10 @@ def best_step(slope: Array, bend: Array, above: Array, rise: Array, rules: Const
     Newton's method the first line is 0 at 1, where the looking begins.
     """
     low, high, t = jnp.zeros(()), jnp.full((), jnp.inf), jnp.ones(())
-    at_low, at_high = slope + (rules.stiffness * rise) @ rules.violation(above), jnp.zeros(())
+    at_low, at_high = slope + (rules.pushing(above) * rise) @ above, jnp.zeros(())
     for _ in range(LOOKS):
         there = above + t * rise
-        push = jnp.where(rules.always | (there < 0), rules.stiffness * rise, 0.0)
+        push = rules.pushing(there) * rise
         value, steep = slope + t * bend + push @ there, bend + push @ rise
         below = value <= 0
         low, at_low = jnp.where(below, t, low), jnp.where(below, value, at_low)

@@ -1,0 +1,29 @@
+"""The systems of `homing.physics.solving` in double precision, by plain means."""
+
+import numpy as np
+
+
+def positive_definite(rng, size):
+    root = rng.normal(size=(size, size))
+    return root @ root.T + 0.1 * np.eye(size)
+
+
+def exact(mass, force, rules, a):
+    """Accelerations by Newton's method from `a`, with steps that are halved until they pay."""
+    rows, wanted, stiffness = (np.asarray(x, float) for x in (rules.rows, rules.wanted, rules.stiffness))
+    always = np.asarray(rules.always)
+    push = lambda above: stiffness * (always | (above < 0))
+
+    def cost(a):
+        above = rows @ a - wanted
+        return 0.5 * a @ mass @ a - force @ a + 0.5 * push(above) @ above**2
+
+    for _ in range(200):
+        above = rows @ a - wanted
+        curvature = mass + rows.T @ (push(above)[:, None] * rows)
+        way = -np.linalg.solve(curvature, mass @ a - force + rows.T @ (push(above) * above))
+        step = 1.0
+        while cost(a + step * way) > cost(a) and step > 1e-8:
+            step /= 2
+        a = a + step * way
+    return a
