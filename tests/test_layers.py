@@ -14,7 +14,7 @@ ALLOWED = {
     "types": set(),
     "errors": set(),
     "version": set(),
-    "physics": {"errors"},
+    "physics": {"compiler", "errors"},
     "envs": BASE | {"physics"},
     "rollout": BASE | {"envs"},
     "nets": BASE,

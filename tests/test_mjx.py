@@ -130,8 +130,7 @@ def system(model, state, ctrl):
     for part in (mjx.fwd_position, mjx.fwd_velocity, mjx.fwd_actuation, mjx.fwd_acceleration):
         data = part(model, data)
     mass, rules = mjx.full_m(model, data), _constraints(data)
-    starts = (data.qacc_smooth, data.qacc_warmstart)
-    ours, _ = constrained(mass, data.qfrc_smooth, rules, starts, int(model.opt.iterations))
+    ours, _ = constrained(mass, data.qfrc_smooth, rules, data.qacc_warmstart, int(model.opt.iterations))
     return mass, data.qfrc_smooth, rules, ours, mjx.solve(model, data).qacc
 
 

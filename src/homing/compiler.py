@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
+import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -26,7 +28,13 @@ SHALLOW = 8
 SWITCH = "HOMING_GRAPHS"
 """Environment variable: 0 turns graphs off."""
 
+KERNELS = "HOMING_KERNELS"
+"""Environment variable: 0 turns kernels of our own off, `all` turns on those that must be asked for."""
+TRITON = "jax.experimental.pallas.triton"  # what they are written in; JAX will not have it for ever
+OLDEST = (8, 0)  # compute capability of the cards that it compiles for: Ampere
+
 _plain = contextvars.ContextVar("plain", default=False)  # threads that compile take a copy along
+_divided = contextvars.ContextVar("divided", default=False)
 _unknown = False
 
 
@@ -35,6 +43,44 @@ def options() -> dict[str, str | bool]:
     if _plain.get() or os.environ.get(SWITCH, "1") == "0" or jax.default_backend() != "gpu":
         return {}
     return {} if _unknown else GRAPHS
+
+
+def kernels(asked_for: bool = False) -> bool:
+    """Whether a program may have kernels of our own: on one recent NVIDIA card, and not in a plain program.
+
+    `asked_for`: those that were seen to be faster in parts of the benchmark only.
+    """
+    wanted = os.environ.get(KERNELS, "1")
+    if wanted == "0" or (asked_for and wanted != "all") or _plain.get() or _divided.get():
+        return False
+    return jax.default_backend() == "gpu" and _capability() >= OLDEST and _has_triton()
+
+
+def _capability() -> tuple[int, ...]:
+    found = str(getattr(jax.devices()[0], "compute_capability", ""))  # of an AMD card, a name
+    return tuple(int(part) for part in found.split(".")) if found.replace(".", "").isdigit() else ()
+
+
+@functools.cache
+def _has_triton() -> bool:
+    try:
+        return importlib.util.find_spec(TRITON) is not None
+    except ImportError:
+        return False
+
+
+def divided(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose arrays lie on several devices: XLA cannot divide our kernels among them."""
+
+    @functools.wraps(fn)
+    def traced(*args: Any) -> Any:
+        before = _divided.set(True)
+        try:
+            return fn(*args)
+        finally:
+            _divided.reset(before)
+
+    return traced
 
 
 def build(lowered: Any) -> Any:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from homing import compiler
 from homing.physics.brax_engine import BraxEngine
 from homing.physics.quiet import quietly
-from homing.physics.solving import inverse, non_negative
+from homing.physics.solving import contact_forces, inverse
 
 with quietly():
     from brax import actuator, base, kinematics
@@ -21,6 +22,8 @@ with quietly():
 
 Array = jax.Array
 State = generalized_base.State
+MOST_ROWS = 64
+"""Contacts and limits of a kernel: their matrices lie in the registers of four warps."""
 
 
 class Generalized(BraxEngine):
@@ -56,10 +59,13 @@ class GeneralizedBrax(Generalized):
 
 
 def _constraint_force(state: State) -> Array:
-    """On the coordinates [D], of contacts and limits [C]: with Ax + b = 0 as nearly as x ≥ 0 allows."""
+    """On the coordinates [D], of contacts and limits [C]."""
     rows = state.con_jac
     if not rows.shape[0]:
         return jnp.zeros_like(state.qd)
-    moved = rows @ state.mass_mx_inv
-    matrix = moved @ rows.T + jnp.diag(state.con_diag)
-    return rows.T @ non_negative(matrix, moved @ state.qf_smooth - state.con_aref)
+    given = (rows, state.mass_mx_inv, state.con_diag, state.qf_smooth, state.con_aref)
+    if not compiler.kernels() or len(rows) > MOST_ROWS:
+        return contact_forces(*given)
+    from homing.physics import kernels
+
+    return jax.lax.platform_dependent(*given, cuda=kernels.contact_forces, default=contact_forces)

@@ -6,6 +6,7 @@ searches along every way in a loop that all lanes leave when the last one is don
 
 from __future__ import annotations
 
+import functools
 from typing import Any, cast
 
 import jax
@@ -14,6 +15,7 @@ import mujoco
 import numpy as np
 from flax import struct
 
+from homing import compiler
 from homing.errors import ConfigError
 from homing.physics.engine import Layout, Links, Timing, layout_of
 from homing.physics.quiet import quietly
@@ -28,6 +30,8 @@ MOST_TURNS = 8
 """Of the solver, where a model allows more: they are laid out, and it is exact before."""
 LARGEST = 40
 """Coordinates up to which a matrix is eliminated entry by entry."""
+IN_REGISTERS = 24
+"""The same inside a kernel, where a triangle of it lies in a thread's registers."""
 
 
 class MjxState(struct.PyTreeNode):
@@ -136,9 +140,8 @@ class Mjx(MjxMujoco):
     def _move(self, model: mjx.Model, data: mjx.Data, mass: Array, force: Array) -> mjx.Data:
         # Computed once, instead of anew in every turn that reads them.
         mass, force, rules = jax.lax.optimization_barrier((mass, force, _constraints(data)))
-        free = solve(mass, force)
         turns = min(int(model.opt.iterations), MOST_TURNS)
-        acceleration, push = constrained(mass, force, rules, (free, data.qacc_warmstart), turns)
+        acceleration, push = _constrained(mass, force, rules, data.qacc_warmstart, turns)
         taken = acceleration
         if not model.opt.disableflags & mjx.DisableBit.EULERDAMP:
             taken = solve(mass + model.opt.timestep * jnp.diag(model.dof_damping), force + push)
@@ -162,6 +165,18 @@ class Mjx(MjxMujoco):
 def mjx_engine(model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]) -> MjxMujoco:
     """This engine, or MuJoCo's own solver for a model that it cannot run."""
     return (Mjx if Mjx.supports(model) is None else MjxMujoco)(model, timing, windows)
+
+
+def _constrained(
+    mass: Array, force: Array, rules: Constraints, before: Array, turns: int
+) -> tuple[Array, Array]:
+    plain = functools.partial(constrained, turns=turns)
+    if not compiler.kernels(asked_for=True) or len(force) > IN_REGISTERS:
+        return plain(mass, force, rules, before)
+    from homing.physics import kernels
+
+    kernel = functools.partial(kernels.constrained, turns=turns)
+    return jax.lax.platform_dependent(mass, force, rules, before, cuda=kernel, default=plain)
 
 
 def _undamped(model: mjx.Model) -> mjx.Model:

@@ -6,6 +6,7 @@ and every turn is a handful of tiny kernels. Here each takes a fixed number of s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -33,15 +34,15 @@ class Constraints(NamedTuple):
 
 
 def constrained(
-    mass: Array, force: Array, rules: Constraints, starts: tuple[Array, ...], turns: int
+    mass: Array, force: Array, rules: Constraints, before: Array, turns: int
 ) -> tuple[Array, Array]:
     """Accelerations a [D] and what the rules add to the force [D]: least is the sum of
 
         ½ (a − M⁻¹f)ᵀ M (a − M⁻¹f)   and   ½ Σ kᵢ min(Jᵢa − bᵢ, 0)².
 
-    Newton's method from the best of `starts`, the first of which is M⁻¹f. Each turn goes as far as pays.
+    Newton's method from M⁻¹f or what was found `before`, whichever is better. Each turn goes as far as pays.
     """
-    a = _best(mass, force, rules, starts)
+    a = _best(mass, force, rules, (solve(mass, force), before))
     above = rules.rows @ a - rules.wanted
     for _ in range(turns):
         pushing = rules.pushing(above)
@@ -63,6 +64,14 @@ def _best(mass: Array, force: Array, rules: Constraints, starts: tuple[Array, ..
     return tried[jnp.argmin(costs)]
 
 
+def whole_or_none(slope: Array, bend: Array, above: Array, rise: Array, rules: Constraints) -> Array:
+    """The t of 0 and 1 for which what `best_step` looks at is less."""
+    there = above + rise
+    pushes = rules.pushing(there) * there * there - rules.pushing(above) * above * above
+    gain = -(2 * slope + bend + jnp.sum(pushes))
+    return jnp.where(gain > 0, jnp.ones(()), jnp.zeros(()))
+
+
 def best_step(slope: Array, bend: Array, above: Array, rise: Array, rules: Constraints) -> Array:
     """The t ≥ 0 for which `slope`·t + ½ `bend`·t² + ½ Σ kᵢ min(aboveᵢ + t·riseᵢ, 0)² is least, nearly.
 
@@ -71,11 +80,11 @@ def best_step(slope: Array, bend: Array, above: Array, rise: Array, rules: Const
     Newton's method the first line is 0 at 1, where the looking begins.
     """
     low, high, t = jnp.zeros(()), jnp.full((), jnp.inf), jnp.ones(())
-    at_low, at_high = slope + (rules.pushing(above) * rise) @ above, jnp.zeros(())
+    at_low, at_high = slope + jnp.sum(rules.pushing(above) * rise * above), jnp.zeros(())
     for _ in range(LOOKS):
         there = above + t * rise
         push = rules.pushing(there) * rise
-        value, steep = slope + t * bend + push @ there, bend + push @ rise
+        value, steep = slope + t * bend + jnp.sum(push * there), bend + jnp.sum(push * rise)
         below = value <= 0
         low, at_low = jnp.where(below, t, low), jnp.where(below, value, at_low)
         high, at_high = jnp.where(below, high, t), jnp.where(below, at_high, value)
@@ -144,7 +153,31 @@ def inverse(matrix: Array) -> Array:
     return matrix
 
 
-def non_negative(matrix: Array, offset: Array, turns: int = TURNS) -> Array:
+class Sums(NamedTuple):
+    """How sums of products are formed: by XLA, or inside a kernel."""
+
+    times: Callable[[Array, Array], Array]  # vA
+    product: Callable[[Array, Array], Array]  # AᵀB
+
+
+SUMS = Sums(lambda vector, matrix: vector @ matrix, lambda a, b: a.T @ b)
+
+
+def contact_forces(
+    rows: Array, inverse_mass: Array, softness: Array, force: Array, wanted: Array, by: Sums = SUMS
+) -> Array:
+    """On the coordinates [D], of contacts and limits [C] that only push: Jᵀx with the x ≥ 0 for which
+
+    (J M⁻¹ Jᵀ + diag(softness)) x + J M⁻¹ f − b is as near to 0 as may be.
+    """
+    moved = by.product(inverse_mass, rows.T)  # M⁻¹Jᵀ [D, C]
+    places = jnp.arange(len(softness))
+    soft = jnp.where(places[:, None] == places[None, :], softness[:, None], 0.0)
+    x = non_negative(by.product(moved, rows.T) + soft, by.times(force, moved) - wanted, by=by)
+    return by.times(x, rows)
+
+
+def non_negative(matrix: Array, offset: Array, turns: int = TURNS, by: Sums = SUMS) -> Array:
     """The x ≥ 0 [C] for which ½|Ax + b|² is least, nearly: projected gradients with momentum.
 
     Columns of A are made equally long first, which takes a tenth of the turns for the same error; columns of
@@ -152,9 +185,9 @@ def non_negative(matrix: Array, offset: Array, turns: int = TURNS) -> Array:
     """
     length = jnp.sqrt(jnp.sum(matrix * matrix, axis=0))
     scale = jnp.where(length > 0, 1 / jnp.maximum(length, TINY), 0.0)
-    columns = matrix * scale
-    curvature = columns.T @ columns
-    slope = columns.T @ offset
+    columns = matrix * scale[None, :]
+    curvature = by.product(columns, columns)
+    slope = by.times(offset, columns)
     # No eigenvalue is larger than a row's sum of sizes, nor than the root of the sum of squares.
     largest = jnp.minimum(
         jnp.max(jnp.sum(jnp.abs(curvature), axis=1)), jnp.sqrt(jnp.sum(curvature * curvature))
