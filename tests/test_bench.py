@@ -151,14 +151,27 @@ def test_a_file_that_cannot_be_written_is_refused_first(capsys, tmp_path):
         assert words in err
 
 
+def physics_row(id, count, rate=1.0):
+    return {
+        "env": id, "num_envs": count, "steps_per_second": rate, "milliseconds_per_step": 1.0,
+        "reset_share": 0.0, "compile_seconds": 1.0, "bytes_per_env": 1.0,
+    }  # fmt: skip
+
+
+def test_physics_is_compared_to_itself_without_kernels(capsys, tmp_path, monkeypatch):
+    measured = lambda id, count, *_: physics_row(id, count, rate=3.0 if compiler._plain.get() else 12.0)
+    monkeypatch.setattr(bench, "bench_physics", measured)
+    code, out, _ = command(capsys, "bench", "physics", "--env", "ant", "--compare", "--out", tmp_path / "p")
+    assert code == 0 and "4.00 times the plain program" in out
+    (row,) = json.loads((tmp_path / "p").read_text())
+    assert (row["steps_per_second"], row["plain"], row["times_plain"]) == (12, {"steps_per_second": 3}, 4)
+
+
 def test_physics_goes_on_past_an_environment_that_fails(capsys, tmp_path, monkeypatch):
     def measured(id, count, *_):
         if id == "ant":
             raise FloatingPointError("nothing but NaN\nand more")
-        return {
-            "env": id, "num_envs": count, "steps_per_second": 1.0, "milliseconds_per_step": 1.0,
-            "reset_share": 0.0, "compile_seconds": 1.0, "bytes_per_env": 1.0,
-        }  # fmt: skip
+        return physics_row(id, count)
 
     monkeypatch.setattr(bench, "bench_physics", measured)
     code, out, err = command(capsys, "bench", "physics", "--env", "all", "--out", tmp_path / "p.json")

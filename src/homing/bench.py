@@ -5,19 +5,30 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from statistics import median
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from homing import hardware
+from homing import compiler, hardware
 from homing.envs import make
 from homing.envs.base import GoalEnv, check_size
 from homing.types import EnvState, bytes_of
 
 
+def compared_physics(*given: Any, compare: bool = True) -> dict[str, Any]:
+    """`bench_physics`, with the ratio to the same without kernels of our own where it is asked for."""
+    row = bench_physics(*given)
+    if not compare:
+        return row
+    with compiler.plain():
+        plain = bench_physics(*given)["steps_per_second"]
+    return row | {"plain": {"steps_per_second": plain}, "times_plain": row["steps_per_second"] / plain}
+
+
 def bench_physics(
     env_id: str, num_envs: int, steps: int = 256, repeats: int = 5, physics: str | None = None
-) -> dict:
+) -> dict[str, Any]:
     """Environment steps per second with auto-reset, under random actions, and what the auto-reset costs.
 
     `reset_share` is the part of a step that starting episodes takes: 1 − (time without)/(time with).
@@ -38,6 +49,7 @@ def bench_physics(
     return {
         "env": env.id,
         "physics": env.spec.physics,
+        "kernels": compiler.kernels(),
         "num_envs": num_envs,
         "steps": steps,
         "steps_per_second": steps * num_envs / seconds,

@@ -69,6 +69,7 @@ def bench(
         **case.changes,
         "net_dtype": bench_learner.net_dtype(config.settings),
         "graphs": bool(compiler.options()),
+        "kernels": compiler.kernels(),
         "seeds": len(config.seeds),
         **_speeds(parts.plan, times),
         **evaluated,

@@ -80,6 +80,7 @@ def physics(
     steps: int = 256,
     repeats: int = 5,
     physics: str | None = None,
+    compare: bool = False,
     json_: Json = False,
     out: Path | None = None,
 ) -> None:
@@ -93,6 +94,7 @@ def physics(
         steps: environment steps in one timed run
         repeats: timed runs, of which the median counts
         physics: another pipeline than the environments' own
+        compare: measure each again without kernels of our own, and give the ratio
         json_: print JSON instead of a table
         out: also write the JSON to this file
     """
@@ -109,7 +111,7 @@ def physics(
     cases = [(id, count) for id in ids for count in num_envs]
     for id, count in cases:
         try:
-            row = bench.bench_physics(id, count, steps, repeats, physics)
+            row = bench.compared_physics(id, count, steps, repeats, physics, compare=compare)
         except Exception as error:
             if len(cases) == 1:
                 raise
@@ -130,6 +132,7 @@ def _physics_line(row: dict[str, Any]) -> str:
         f"{row['env']:24s} {row['num_envs']:6d} envs  {row['steps_per_second']:12,.0f} steps/s  "
         f"{row['milliseconds_per_step']:8.3f} ms a step  auto-reset {row['reset_share']:6.1%}  "
         f"compiled in {row['compile_seconds']:5.1f} s  {row['bytes_per_env']:7.0f} B/env"
+        f"{_ratio(row)}"
     )
 
 
