@@ -151,29 +151,42 @@ def test_a_file_that_cannot_be_written_is_refused_first(capsys, tmp_path):
         assert words in err
 
 
-def physics_row(id, count, rate=1.0):
+def physics_row(id, count):
     return {
-        "env": id, "num_envs": count, "steps_per_second": rate, "milliseconds_per_step": 1.0,
+        "env": id, "num_envs": count, "steps_per_second": 1.0, "milliseconds_per_step": 1.0,
         "reset_share": 0.0, "compile_seconds": 1.0, "bytes_per_env": 1.0,
     }  # fmt: skip
 
 
 def test_physics_is_compared_to_itself_without_kernels(capsys, tmp_path, monkeypatch):
-    measured = lambda id, count, *_: physics_row(id, count, rate=3.0 if compiler._plain.get() else 12.0)
-    monkeypatch.setattr(bench, "bench_physics", measured)
-    code, out, _ = command(capsys, "bench", "physics", "--env", "ant", "--compare", "--out", tmp_path / "p")
-    assert code == 0 and "4.00 times the plain program" in out
-    (row,) = json.loads((tmp_path / "p").read_text())
-    assert (row["steps_per_second"], row["plain"], row["times_plain"]) == (12, {"steps_per_second": 3}, 4)
+    """On a machine that takes four times as long without them, and compiles in groups."""
+    monkeypatch.setattr(compiler, "kernels", lambda: not compiler._plain.get())
+    monkeypatch.setattr(bench, "groups", lambda cases: [list(cases)])
+    monkeypatch.setattr(bench, "_compile_run", lambda *_: 1.0 if compiler.kernels() else 4.0)
+    monkeypatch.setattr(bench, "_time", lambda run, state, repeats: (run, state))
+    code, out, _ = command(
+        capsys,
+        *["bench", "physics", "--env", "reacher", "--num-envs", "2", "3", "--compare", "--out"],
+        tmp_path / "p",
+    )
+    assert code == 0 and out.count("4.00 times the plain program") == 2
+    for row, count in zip(json.loads((tmp_path / "p").read_text()), (2, 3), strict=True):
+        assert (row["num_envs"], row["kernels"], row["compiled_beside"]) == (count, True, 1)
+        assert row["steps_per_second"] == 256 * count and row["times_plain"] == 4
+        assert row["plain"] == {"steps_per_second": 64 * count}
 
 
-def test_physics_goes_on_past_an_environment_that_fails(capsys, tmp_path, monkeypatch):
-    def measured(id, count, *_):
+@pytest.mark.parametrize("together", [1, 8])
+def test_physics_goes_on_past_an_environment_that_fails(capsys, tmp_path, monkeypatch, together):
+    def prepared(id, count, *_):
         if id == "ant":
             raise FloatingPointError("nothing but NaN\nand more")
         return physics_row(id, count)
 
-    monkeypatch.setattr(bench, "bench_physics", measured)
+    cut = lambda cases: [cases[i : i + together] for i in range(0, len(cases), together)]
+    monkeypatch.setattr(bench, "groups", cut)
+    monkeypatch.setattr(bench, "prepare", prepared)
+    monkeypatch.setattr(bench, "measure", lambda row, repeats: row)
     code, out, err = command(capsys, "bench", "physics", "--env", "all", "--out", tmp_path / "p.json")
     assert code == 1
     rows = {row["env"]: row for row in json.loads((tmp_path / "p.json").read_text())}

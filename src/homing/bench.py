@@ -3,38 +3,61 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from homing import compiler, hardware
+from homing.compilation import groups, side_by_side
 from homing.envs import make
 from homing.envs.base import GoalEnv, check_size
 from homing.types import EnvState, bytes_of
 
 
-def compared_physics(*given: Any, compare: bool = True) -> dict[str, Any]:
-    """`bench_physics`, with the ratio to the same without kernels of our own where it is asked for."""
-    row = bench_physics(*given)
-    if not compare:
-        return row
-    with compiler.plain():
-        plain = bench_physics(*given)["steps_per_second"]
-    return row | {"plain": {"steps_per_second": plain}, "times_plain": row["steps_per_second"] / plain}
+class Case(NamedTuple):
+    """An environment whose programs are compiled."""
+
+    env: GoalEnv
+    steps: int
+    state: EnvState
+    run: Callable[[EnvState], EnvState]
+    without: Callable[[EnvState], EnvState]
+    told: Mapping[str, Any]
+    twin: Case | None = None
+    """The same without kernels of our own."""
 
 
-def bench_physics(
-    env_id: str, num_envs: int, steps: int = 256, repeats: int = 5, physics: str | None = None
-) -> dict[str, Any]:
-    """Environment steps per second with auto-reset, under random actions, and what the auto-reset costs.
+def physics_rows(
+    asked: Sequence[tuple[str, int]], steps: int, repeats: int, physics: str | None, compare: bool
+) -> Iterator[dict[str, Any] | Exception]:
+    """For each environment and size in turn a row, or why there is none; compiled in groups on a GPU.
 
-    `reset_share` is the part of a step that starting episodes takes: 1 − (time without)/(time with).
+    `compare`: with the ratio to the same without kernels of our own.
     """
+    for group in groups(asked):
+        makers = [partial(prepare, *what, steps, physics, compare) for what in group]
+        beside = {"compiled_beside": len(group) - 1} if len(group) > 1 else {}
+        ready = [future.result for future in side_by_side(makers)] if beside else makers
+        for get in ready:
+            try:
+                yield measure(get(), repeats) | beside
+            except Exception as error:
+                yield error
+
+
+def bench_physics(env_id: str, num_envs: int, steps: int = 256, repeats: int = 5) -> dict[str, Any]:
+    """Environment steps per second with auto-reset, under random actions, and what the auto-reset costs."""
+    return measure(prepare(env_id, num_envs, steps), repeats)
+
+
+def prepare(
+    env_id: str, num_envs: int, steps: int = 256, physics: str | None = None, compare: bool = False
+) -> Case:
     check_size("steps", steps)
-    check_size("repeats", repeats)
     env = make(env_id, num_envs=num_envs, physics=physics)
     begin = time.perf_counter()
     reset = jax.jit(env.reset).lower(jax.random.key(0)).compile()
@@ -42,24 +65,41 @@ def bench_physics(
     reset_seconds = time.perf_counter() - begin
     begin = time.perf_counter()
     run = _compile_run(env, env.advance if env.blocks(steps) else env.step, state, steps, env.refill)
-    compile_seconds = time.perf_counter() - begin
-    without = _compile_run(env, env._move, state, steps)
-    seconds, state = _time(run, state, repeats)
-    bare, _ = _time(without, state, repeats)
-    return {
+    told = {
+        "kernels": compiler.kernels(),
+        "compile_seconds": time.perf_counter() - begin,
+        "reset_compile_seconds": reset_seconds,
+    }
+    case = Case(env, steps, state, run, _compile_run(env, env._move, state, steps), told)
+    if not compare:
+        return case
+    with compiler.plain():
+        return case._replace(twin=prepare(env_id, num_envs, steps, physics))
+
+
+def measure(case: Case, repeats: int = 5) -> dict[str, Any]:
+    """`reset_share` is the part of a step that starting episodes takes: 1 − (time without)/(time with)."""
+    check_size("repeats", repeats)
+    env, steps = case.env, case.steps
+    seconds, state = _time(case.run, case.state, repeats)
+    bare, _ = _time(case.without, state, repeats)
+    rate = steps * env.num_envs / seconds
+    row = {
         "env": env.id,
         "physics": env.spec.physics,
-        "kernels": compiler.kernels(),
-        "num_envs": num_envs,
+        "num_envs": env.num_envs,
         "steps": steps,
-        "steps_per_second": steps * num_envs / seconds,
+        "steps_per_second": rate,
         "milliseconds_per_step": 1e3 * seconds / steps,
         "reset_share": 1.0 - bare / seconds,
-        "compile_seconds": compile_seconds,
-        "reset_compile_seconds": reset_seconds,
-        "bytes_per_env": bytes_of(state) / num_envs,
+        **case.told,
+        "bytes_per_env": bytes_of(state) / env.num_envs,
         **hardware.describe(),
     }
+    if case.twin is None:
+        return row
+    plain = measure(case.twin, repeats)["steps_per_second"]
+    return row | {"plain": {"steps_per_second": plain}, "times_plain": rate / plain}
 
 
 def _compile_run(

@@ -87,6 +87,7 @@ def physics(
     """Measure environment steps per second, with auto-reset, under random actions.
 
     Where several are measured, one that fails is named, and the others go on; the command then ends with 1.
+    On a GPU, several are compiled side by side before they are measured.
 
     Args:
         env: ids of environments, or `all`
@@ -109,18 +110,17 @@ def physics(
             check_size(name, count)
     told, failed = _Rows(json_, out), []
     cases = [(id, count) for id in ids for count in num_envs]
-    for id, count in cases:
-        try:
-            row = bench.compared_physics(id, count, steps, repeats, physics, compare=compare)
-        except Exception as error:
-            if len(cases) == 1:
-                raise
-            why = (str(error).strip() or type(error).__name__).splitlines()[0]
+    rows = bench.physics_rows(cases, steps, repeats, physics, compare)
+    for (id, count), row in zip(cases, rows, strict=True):
+        if not isinstance(row, Exception):
+            told.add(row, _physics_line(row))
+        elif len(cases) == 1:
+            raise row
+        else:
+            why = (str(row).strip() or type(row).__name__).splitlines()[0]
             failed.append(id)
             _say(f"homing: {id} with {count} environments failed: {why}")
             told.add({"env": id, "num_envs": count, "failed": why}, f"{id:24s} {count:6d} envs  failed")
-        else:
-            told.add(row, _physics_line(row))
     told.end()
     if failed:
         _say(f"homing: {len(failed)} of {len(cases)} failed: {', '.join(dict.fromkeys(failed))}")

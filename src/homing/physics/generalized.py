@@ -64,7 +64,7 @@ def _constraint_force(state: State) -> Array:
     if not rows.shape[0]:
         return jnp.zeros_like(state.qd)
     given = (rows, state.mass_mx_inv, state.con_diag, state.qf_smooth, state.con_aref)
-    if not compiler.kernels() or len(rows) > MOST_ROWS:
+    if not compiler.kernels() or max(rows.shape) > MOST_ROWS:
         return contact_forces(*given)
     from homing.physics import kernels
 
