@@ -112,7 +112,7 @@ def with_target(model: Model, axes: str, height: float, mass: float) -> Model:
 
 @pytest.mark.parametrize(
     ("body", "axes", "height"),
-    [(Ant(), "xy", 0.01), (Humanoid(), "xy", 1.25)],
+    [(Ant(), "xy", 0.01), pytest.param(Humanoid(), "xy", 1.25, marks=pytest.mark.slow)],
     ids=lambda x: getattr(x, "name", None),
 )
 def test_a_target_body_changes_nothing_of_the_motion(body, axes, height):

@@ -136,7 +136,9 @@ def test_frames_in_walls(id):
     assert moved > 60
 
 
-@pytest.mark.parametrize("id", ["ant", "humanoid", "reacher", "point_u_maze"])
+@pytest.mark.parametrize(
+    "id", ["ant", pytest.param("humanoid", marks=pytest.mark.slow), "reacher", "point_u_maze"]
+)
 def test_trajectories(id):
     """Fifty environment steps; lanes may part where a touch hangs by a hair, most must not."""
     engines = pair(id)

@@ -162,6 +162,7 @@ def test_tables_of_several_machines_are_merged(ran, tmp_path):
     table.save(rows[6:], parts[1])
     merged = table.load(table.merge(parts, tmp_path / "all.csv"))
     assert len(merged) == len(rows)
+    assert table.load(table.merge([folder.path], tmp_path / "one.csv")) == merged, "a folder alone will do"
     other = [{**row, "scale": 0.5} for row in rows]
     with pytest.raises(ConfigError, match="not parts of one study"):
         table.merge([parts[0], table.save(other, tmp_path / "c.csv")], tmp_path / "no.csv")

@@ -276,7 +276,7 @@ def merge(
     sources: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="STUDY|TABLE")],
     out: Path,
 ) -> None:
-    """Put the results of one study from several machines into one table.
+    """Put the results of one study, from one machine or several, into one table.
 
     Args:
         sources: folders of the study, or tables of it
@@ -286,8 +286,8 @@ def merge(
 
     if out.suffix != ".csv":
         raise ConfigError(f"{out} should end in .csv")
-    if len(sources) < 2:
-        raise ConfigError("merging takes two studies or tables, or more")
+    if not sources:
+        raise ConfigError("name the folders or tables to put together")
     print(f"wrote {table.merge(sources, out)}")
 
 
