@@ -1,6 +1,24 @@
 """The systems of `homing.physics.solving` in double precision, by plain means."""
 
+import jax.numpy as jnp
 import numpy as np
+
+from homing.physics.solving import Constraints
+
+
+def single(*arrays):
+    """In single precision."""
+    return [jnp.asarray(x, jnp.float32) for x in arrays]
+
+
+def random_rules(seed, rows=20, size=6, always=2):
+    rng = np.random.default_rng(seed)
+    return Constraints(
+        rows=jnp.asarray(rng.normal(size=(rows, size)), jnp.float32),
+        wanted=jnp.asarray(rng.normal(size=rows), jnp.float32),
+        stiffness=jnp.asarray(rng.uniform(0.1, 30.0, rows), jnp.float32),
+        always=jnp.arange(rows) < always,
+    )
 
 
 def positive_definite(rng, size):

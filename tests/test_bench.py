@@ -9,7 +9,7 @@ import pytest
 from run_helpers import NET, TRAIN, no_key_check, probe_envs  # noqa: F401
 from test_cli_train import command
 
-from homing import bench, bench_learner, bench_parts, bench_train, ceilings, compiler, presets
+from homing import bench, bench_learner, bench_parts, bench_train, ceilings, compilation, compiler, presets
 from homing.errors import ConfigError
 
 CEILINGS = {"float32_tflops_per_second": 2.0, "bfloat16_tflops_per_second": 4.0, "bytes_per_second": 1e10}
@@ -161,7 +161,7 @@ def physics_row(id, count):
 def test_physics_is_compared_to_itself_without_kernels(capsys, tmp_path, monkeypatch):
     """On a machine that takes four times as long without them, and compiles in groups."""
     monkeypatch.setattr(compiler, "kernels", lambda: not compiler._plain.get())
-    monkeypatch.setattr(bench, "groups", lambda cases: [list(cases)])
+    monkeypatch.setattr(compilation, "groups", lambda cases: [list(cases)])
     monkeypatch.setattr(bench, "_compile_run", lambda *_: 1.0 if compiler.kernels() else 4.0)
     monkeypatch.setattr(bench, "_time", lambda run, state, repeats: (run, state))
     code, out, _ = command(
@@ -184,7 +184,7 @@ def test_physics_goes_on_past_an_environment_that_fails(capsys, tmp_path, monkey
         return physics_row(id, count)
 
     cut = lambda cases: [cases[i : i + together] for i in range(0, len(cases), together)]
-    monkeypatch.setattr(bench, "groups", cut)
+    monkeypatch.setattr(compilation, "groups", cut)
     monkeypatch.setattr(bench, "prepare", prepared)
     monkeypatch.setattr(bench, "measure", lambda row, repeats: row)
     code, out, err = command(capsys, "bench", "physics", "--env", "all", "--out", tmp_path / "p.json")

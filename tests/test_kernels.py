@@ -7,18 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from solving_helpers import positive_definite
+from solving_helpers import positive_definite, random_rules, single
 
 from homing import compiler
 from homing.physics import generalized, kernels, mjx_engine, solving
-from homing.physics.solving import Constraints
 from homing.training.seeds import UNCHECKED
 
 LANES = 3
-
-
-def single(*arrays):
-    return [jnp.asarray(x, jnp.float32) for x in arrays]
 
 
 def masses(rng, size):
@@ -44,17 +39,11 @@ def test_forces_are_those_of_the_twin(rows, size):
     np.testing.assert_allclose(found, plain, atol=2e-5, rtol=1e-4)
 
 
-def robots(rows, size, always=1):
+def robots(rows, size):
     rng = np.random.default_rng(size)
-    mass, force, jac, wanted, stiffness = single(
-        masses(rng, size),
-        rng.normal(size=(LANES, size)),
-        rng.normal(size=(LANES, rows, size)),
-        rng.normal(size=(LANES, rows)),
-        rng.uniform(0.1, 30.0, (LANES, rows)),
-    )
-    rules = Constraints(jac, wanted, stiffness, jnp.broadcast_to(jnp.arange(rows) < always, wanted.shape))
-    return mass, force, rules, jnp.zeros_like(force)
+    mass, force = single(masses(rng, size), rng.normal(size=(LANES, size)))
+    lanes = [random_rules(seed, rows, size, always=1) for seed in range(LANES)]
+    return mass, force, jax.tree.map(lambda *x: jnp.stack(x), *lanes), jnp.zeros_like(force)
 
 
 @pytest.mark.parametrize("turns", [1, 3])

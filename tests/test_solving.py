@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from solving_helpers import exact, positive_definite
+from solving_helpers import exact, positive_definite, random_rules, single
 
-from homing.physics.solving import Constraints, best_step, constrained, eliminated, solve
+from homing.physics.solving import best_step, constrained, eliminated, solve
 
 
 @pytest.mark.parametrize("size", [1, 5, 6, 7, 17])
@@ -14,18 +14,8 @@ from homing.physics.solving import Constraints, best_step, constrained, eliminat
 def test_linear_systems_are_solved(how, size):
     rng = np.random.default_rng(size)
     matrix, right = positive_definite(rng, size), rng.normal(size=size)
-    found = jax.jit(how)(jnp.asarray(matrix, jnp.float32), jnp.asarray(right, jnp.float32))
+    found = jax.jit(how)(*single(matrix, right))
     np.testing.assert_allclose(matrix @ np.asarray(found, float), right, atol=2e-4)
-
-
-def random_rules(seed, rows=20, size=6, always=2):
-    rng = np.random.default_rng(seed)
-    return Constraints(
-        rows=jnp.asarray(rng.normal(size=(rows, size)), jnp.float32),
-        wanted=jnp.asarray(rng.normal(size=rows), jnp.float32),
-        stiffness=jnp.asarray(rng.uniform(0.1, 30.0, rows), jnp.float32),
-        always=jnp.arange(rows) < always,
-    )
 
 
 def pushes(above, always):
@@ -66,7 +56,7 @@ def test_steps_gain_what_is_to_be_gained(bend):
     bests = []
     for seed in range(60):
         way = Way(seed, bend)
-        given = (jnp.asarray(x, jnp.float32) for x in (way.slope, bend, way.above, way.rise))
+        given = single(way.slope, bend, way.above, way.rise)
         bests.append(way.best())
         assert way.gain(float(find(*given, way.rules))) > 0.999 * way.gain(bests[-1])
     assert min(np.sum(np.array(bests) > 1.1), np.sum(np.array(bests) < 0.9)) > 5, "often 1 is not the best"
@@ -88,8 +78,7 @@ def test_accelerations_and_forces_are_the_best_ones():
     run = jax.jit(constrained, static_argnames="turns")
     for mass, force, rules in some_systems():
         free = np.linalg.solve(mass, force)
-        given = [jnp.asarray(x, jnp.float32) for x in (mass, force)]
-        found, push = run(*given, rules, jnp.zeros(6), turns=6)
+        found, push = run(*single(mass, force), rules, jnp.zeros(6), turns=6)
         best = exact(mass, force, rules, free)
         np.testing.assert_allclose(np.asarray(found), best, atol=2e-3)
         np.testing.assert_allclose(mass @ best - force, np.asarray(push), atol=2e-2, rtol=1e-2)
@@ -97,7 +86,7 @@ def test_accelerations_and_forces_are_the_best_ones():
 
 def test_the_better_start_is_taken():
     mass, force, rules = next(some_systems())
-    given = [jnp.asarray(x, jnp.float32) for x in (mass, force)]
+    given = single(mass, force)
     best = jnp.asarray(exact(mass, force, rules, np.zeros(6)), jnp.float32)
     np.testing.assert_allclose(constrained(*given, rules, best, turns=0)[0], best)
     found = constrained(*given, rules, best + 100, turns=0)[0]
@@ -108,8 +97,6 @@ def test_where_nothing_touches_nothing_pushes():
     mass, force, rules = next(some_systems())
     rules = rules._replace(rows=0 * rules.rows, wanted=0 * rules.wanted)
     free = jnp.asarray(np.linalg.solve(mass, force), jnp.float32)
-    found, push = constrained(
-        jnp.asarray(mass, jnp.float32), jnp.asarray(force, jnp.float32), rules, 0 * free, 2
-    )
+    found, push = constrained(*single(mass, force), rules, 0 * free, 2)
     np.testing.assert_allclose(found, free, atol=1e-4)
     assert not np.asarray(push).any()

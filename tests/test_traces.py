@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from homing import traces
+from homing import compiler, traces
 from homing.compilation import Compiled
 from homing.settings import identity, run_config
 from homing.training.seeds import Program, Programs
@@ -95,6 +95,9 @@ def test_another_source_flag_or_version_is_another_program(folder, monkeypatch):
     monkeypatch.setenv("HOMING_GRAPHS", "0")
     assert traces.store(SETTINGS).name != name
     monkeypatch.delenv("HOMING_GRAPHS")
+    with monkeypatch.context() as patch:
+        patch.setattr(compiler, "kernels", lambda: True)
+        assert traces.store(SETTINGS).name != name
     monkeypatch.setattr(traces, "_source", lambda: "another")
     assert traces.store(SETTINGS).name != name
     monkeypatch.undo()

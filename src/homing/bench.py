@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from homing import compiler, hardware
-from homing.compilation import groups, side_by_side
+from homing.compilation import in_groups
 from homing.envs import make
 from homing.envs.base import GoalEnv, check_size
 from homing.types import EnvState, bytes_of
@@ -26,9 +25,10 @@ class Case(NamedTuple):
     state: EnvState
     run: Callable[[EnvState], EnvState]
     without: Callable[[EnvState], EnvState]
+    """The same without auto-reset."""
+    plain: Callable[[EnvState], EnvState] | None
+    """The same without kernels of our own, where they are to be compared."""
     told: Mapping[str, Any]
-    twin: Case | None = None
-    """The same without kernels of our own."""
 
 
 def physics_rows(
@@ -38,24 +38,26 @@ def physics_rows(
 
     `compare`: with the ratio to the same without kernels of our own.
     """
-    for group in groups(asked):
-        makers = [partial(prepare, *what, steps, physics, compare) for what in group]
-        beside = {"compiled_beside": len(group) - 1} if len(group) > 1 else {}
-        ready = [future.result for future in side_by_side(makers)] if beside else makers
-        for get in ready:
-            try:
-                yield measure(get(), repeats) | beside
-            except Exception as error:
-                yield error
+    check_size("repeats", repeats)
+
+    def maker(what: tuple[str, int]) -> Callable[[int], Case]:
+        return lambda beside: prepare(*what, steps, physics, compare)
+
+    for get, beside in in_groups([maker(what) for what in asked]):
+        try:
+            yield measure(get(), repeats) | ({"compiled_beside": beside} if beside else {})
+        except Exception as error:
+            yield error
 
 
 def bench_physics(env_id: str, num_envs: int, steps: int = 256, repeats: int = 5) -> dict[str, Any]:
     """Environment steps per second with auto-reset, under random actions, and what the auto-reset costs."""
+    check_size("repeats", repeats)
     return measure(prepare(env_id, num_envs, steps), repeats)
 
 
 def prepare(
-    env_id: str, num_envs: int, steps: int = 256, physics: str | None = None, compare: bool = False
+    env_id: str, num_envs: int, steps: int, physics: str | None = None, compare: bool = False
 ) -> Case:
     check_size("steps", steps)
     env = make(env_id, num_envs=num_envs, physics=physics)
@@ -64,42 +66,41 @@ def prepare(
     state = jax.block_until_ready(reset(jax.random.key(0)))
     reset_seconds = time.perf_counter() - begin
     begin = time.perf_counter()
-    run = _compile_run(env, env.advance if env.blocks(steps) else env.step, state, steps, env.refill)
+    step = env.advance if env.blocks(steps) else env.step
+    run = _compile_run(env, step, state, steps, env.refill)
     told = {
         "kernels": compiler.kernels(),
         "compile_seconds": time.perf_counter() - begin,
         "reset_compile_seconds": reset_seconds,
     }
-    case = Case(env, steps, state, run, _compile_run(env, env._move, state, steps), told)
-    if not compare:
-        return case
+    without = _compile_run(env, env._move, state, steps)
     with compiler.plain():
-        return case._replace(twin=prepare(env_id, num_envs, steps, physics))
+        plain = _compile_run(env, step, state, steps, env.refill) if compare else None
+    return Case(env, steps, state, run, without, plain, told)
 
 
-def measure(case: Case, repeats: int = 5) -> dict[str, Any]:
+def measure(case: Case, repeats: int) -> dict[str, Any]:
     """`reset_share` is the part of a step that starting episodes takes: 1 − (time without)/(time with)."""
-    check_size("repeats", repeats)
     env, steps = case.env, case.steps
     seconds, state = _time(case.run, case.state, repeats)
     bare, _ = _time(case.without, state, repeats)
-    rate = steps * env.num_envs / seconds
     row = {
         "env": env.id,
         "physics": env.spec.physics,
         "num_envs": env.num_envs,
         "steps": steps,
-        "steps_per_second": rate,
+        "steps_per_second": steps * env.num_envs / seconds,
         "milliseconds_per_step": 1e3 * seconds / steps,
         "reset_share": 1.0 - bare / seconds,
         **case.told,
         "bytes_per_env": bytes_of(state) / env.num_envs,
         **hardware.describe(),
     }
-    if case.twin is None:
+    if case.plain is None:
         return row
-    plain = measure(case.twin, repeats)["steps_per_second"]
-    return row | {"plain": {"steps_per_second": plain}, "times_plain": rate / plain}
+    plain, _ = _time(case.plain, case.state, repeats)
+    compared = {"steps_per_second": steps * env.num_envs / plain}
+    return row | {"plain": compared, "times_plain": plain / seconds}
 
 
 def _compile_run(

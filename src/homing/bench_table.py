@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 from homing import bench_learner, bench_train, compiler
-from homing.compilation import groups, side_by_side
+from homing.compilation import in_groups
 from homing.envs.registry import get_spec
 from homing.envs.scene import check_pipeline
 from homing.settings import RunConfig
@@ -26,11 +27,11 @@ class Job(NamedTuple):
     plain: bool = False
     """As XLA compiles it by default."""
 
-    def made(self, beside: int = 0) -> Any:
+    def made(self, beside: int) -> Any:
         with self._way():
             return self.make(beside)
 
-    def row(self, made: Any, beside: int = 0) -> Row:
+    def row(self, made: Any, beside: int) -> Row:
         with self._way():
             return self.measure(made, beside=beside)
 
@@ -40,11 +41,9 @@ class Job(NamedTuple):
 
 def rows(jobs: Sequence[Job]) -> Iterator[Row]:
     """A row for each as soon as it is measured. The first is compiled alone: its first step is timed."""
-    for group in [list(jobs[:1]), *groups(jobs[1:])]:
-        beside = len(group) - 1
-        made = side_by_side([partial(job.made, beside) for job in group]) if beside else []
-        for i, job in enumerate(group):
-            yield job.row(made[i].result(), beside) if made else job.row(job.made())
+    makers = [job.made for job in jobs]
+    for job, (get, beside) in zip(jobs, chain(in_groups(makers[:1]), in_groups(makers[1:])), strict=True):
+        yield job.row(get(), beside)
 
 
 def compared(jobs: Sequence[Job], rate: str) -> Iterator[Row]:

@@ -7,8 +7,9 @@ import contextvars
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -150,6 +151,17 @@ def side_by_side(makers: Iterable[Callable[[], T]]) -> list[Future[T]]:
     """Each in a thread of its own, all of them done; what one raises stays with it."""
     with ThreadPoolExecutor(thread_name_prefix="compile") as pool:
         return [pool.submit(contextvars.copy_context().run, make) for make in makers]
+
+
+def in_groups(makers: Sequence[Callable[[int], T]]) -> Iterator[tuple[Callable[[], T], int]]:
+    """For each in turn what gives its result, or raises, and beside how many others it was made.
+
+    A maker is told that number. One that is alone is made when its result is asked for.
+    """
+    for group in groups(makers):
+        beside = len(group) - 1
+        told = [partial(make, beside) for make in group]
+        yield from ((get, beside) for get in ([f.result for f in side_by_side(told)] if beside else told))
 
 
 def process_seconds() -> float:
