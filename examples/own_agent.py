@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 
 import homing
-from homing.config import TrainConfig
-from homing.nets import ADAM, MLP, Fit, NetConfig, adam
-from homing.presets import register_agent
+from homing.config.offpolicy import TrainConfig
+from homing.config.presets import register_agent
+from homing.networks import ADAM, MLP, Fit, NetConfig, adam
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ import sys
 import jax.numpy as jnp
 
 import homing
-from homing.objectives.contrastive import OBJECTIVES, positives_of
+from homing.losses.contrastive import OBJECTIVES, positives_of
 
 
 def hinge(logits):

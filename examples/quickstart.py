@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 
 import homing
-from homing.progress import sparkline
-from homing.render import film_run
+from homing.runs.progress import sparkline
+from homing.viz.render import film_run
 
 OUT = Path("quickstart")
 

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from probes import ProbeSpec
 
-from homing.nets import NetConfig
+from homing.networks import NetConfig
 from homing.types import Batch, Obs
 
 SPEC = ProbeSpec(state_dim=4, action_dim=2, goal_dim=3, goal_indices=(0, 1, 2), threshold=0.1)

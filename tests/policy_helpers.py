@@ -7,7 +7,7 @@ import pytest
 
 from homing.agents import make_agent
 from homing.agents.crl import CRLConfig
-from homing.nets import NetConfig
+from homing.networks import NetConfig
 from homing.policies.store import EnvChoice, Policies, Spaces, write_policies
 
 NET = NetConfig(width=8, depth=1)

@@ -12,7 +12,11 @@ from pathlib import Path
 
 from probes import walk
 
-from homing import checkpoints, cli, runs, settings, traces
+from homing.cli import main
+from homing.compile import export_cache
+from homing.config import run as run_settings
+from homing.runs import checkpoints, folder
+from homing.training import build as run_build
 
 
 def die() -> None:
@@ -21,7 +25,7 @@ def die() -> None:
 
 def die_in_the_middle_of_line(count: int) -> None:
     """While the rows of an evaluation are written: half of them are on the disk."""
-    write, calls = runs._write_all, []
+    write, calls = folder._write_all, []
 
     def half(file, content):
         calls.append(1)
@@ -29,12 +33,12 @@ def die_in_the_middle_of_line(count: int) -> None:
         if len(calls) == count:
             die()
 
-    runs._write_all = half
+    folder._write_all = half
 
 
 def die_after_rows(count: int) -> None:
     """When rows are on the disk and their checkpoint is not."""
-    append, calls = runs.RunFolder.append, []
+    append, calls = folder.RunFolder.append, []
 
     def after(self, rows):
         append(self, rows)
@@ -42,7 +46,7 @@ def die_after_rows(count: int) -> None:
         if len(calls) == count:
             die()
 
-    runs.RunFolder.append = after
+    folder.RunFolder.append = after
 
 
 def die_in_checkpoint(count: int) -> None:
@@ -85,11 +89,11 @@ FAULTS = {
 }
 
 if __name__ == "__main__":
-    settings.resolve = lambda id: id
-    settings.make = lambda id, num_envs=1, **_: walk(num_envs)
+    run_settings.resolve = lambda id: id
+    run_build.make = lambda id, num_envs=1, **_: walk(num_envs)
     if fault := os.environ.get("FAULT"):
         name, count = fault.split(":")
         FAULTS[name](int(count))
     if os.environ.get("TRACES"):
-        traces.turn_on()
-    cli.main()
+        export_cache.turn_on()
+    main.main()

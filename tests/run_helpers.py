@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from probes import walk
 
-from homing import settings
-from homing.config import TrainConfig
-from homing.nets import NetConfig
-from homing.progress import Lines
-from homing.runs import RunFolder
-from homing.settings import RunConfig, SaveConfig
+from homing.config import run as run_settings
+from homing.config.offpolicy import TrainConfig
+from homing.config.run import RunConfig, SaveConfig
+from homing.networks import NetConfig
+from homing.runs.folder import RunFolder
+from homing.runs.progress import Lines
+from homing.training import build as run_build
 from homing.training import runner
 
 NET = NetConfig(width=16)
@@ -36,7 +37,7 @@ SAVE = SaveConfig(checkpoint_minutes=0, tensorboard="off")
 
 def probe_config(**changes: Any) -> RunConfig:
     """A run of two seeds in 24 iterations and four evaluations."""
-    agent = settings.preset("crl", "quickstart").agent
+    agent = run.preset("crl", "quickstart").agent
     agent = dataclasses.replace(agent, critic_net=NET, actor_net=NET, representation_dim=8)
     config = RunConfig(agent="crl", env="walk", train=TRAIN, settings=agent, seeds=(3, 4), save=SAVE)
     return dataclasses.replace(config, **changes)
@@ -45,8 +46,8 @@ def probe_config(**changes: Any) -> RunConfig:
 @pytest.fixture
 def probe_envs(monkeypatch):
     """Every environment is the walk."""
-    monkeypatch.setattr(settings, "resolve", lambda id: id)
-    monkeypatch.setattr(settings, "make", lambda id, num_envs=1, **_: walk(num_envs))
+    monkeypatch.setattr(run_settings, "resolve", lambda id: id)
+    monkeypatch.setattr(run_build, "make", lambda id, num_envs=1, **_: walk(num_envs))
 
 
 @pytest.fixture(autouse=True, scope="module")

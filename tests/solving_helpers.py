@@ -1,9 +1,9 @@
-"""The systems of `homing.physics.solving` in double precision, by plain means."""
+"""The systems of `homing.physics.solvers` in double precision, by plain means."""
 
 import jax.numpy as jnp
 import numpy as np
 
-from homing.physics.solving import Constraints
+from homing.physics.solvers import Constraints
 
 
 def single(*arrays):

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from probes import walk
 
-from homing import settings
+from homing.config import run as run_settings
 from homing.studies.cluster import Task
+from homing.training import build as run_build
 
 TESTS = Path(__file__).parent
 
@@ -50,8 +51,8 @@ lines = "critic_lr"
 
 def use_probe() -> None:
     """Every environment is the walk, from here on in this process."""
-    settings.resolve = lambda id: id
-    settings.make = lambda id, num_envs=1, **_: walk(num_envs)
+    run_settings.resolve = lambda id: id
+    run_build.make = lambda id, num_envs=1, **_: walk(num_envs)
 
 
 class ProbeTask(Task):

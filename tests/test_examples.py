@@ -12,9 +12,9 @@ import pytest
 from probes import ProbeSpec
 
 from homing.agents import AGENTS
+from homing.config.presets import PRESETS
 from homing.envs.registry import ENVIRONMENTS
-from homing.objectives.contrastive import OBJECTIVES
-from homing.presets import PRESETS
+from homing.losses.contrastive import OBJECTIVES
 from homing.types import Batch, Moment, Obs
 
 ROOT = Path(__file__).parent.parent

@@ -18,13 +18,13 @@ API: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "homing.envs.base": {"GoalEnv": ("reset", "step", "reward")},
     "homing.report.build": {"write_report": ()},
-    "homing.report.stats": {
+    "homing.runs.stats": {
         "iqm": (), "estimate": (), "band": (), "performance_profile": (), "probability_of_improvement": (),
         "aggregate": (),
     },
     "homing.errors": {"HomingError": (), "ConfigError": (), "UnknownNameError": ()},
 }  # fmt: skip
-SETTINGS = ("homing.config.TrainConfig", "homing.settings.SaveConfig")
+SETTINGS = ("homing.config.offpolicy.TrainConfig", "homing.config.run.SaveConfig")
 ARGUMENT = re.compile(r"^(\w+):\s+(.*)$")
 
 
@@ -125,10 +125,8 @@ def _field_docs(kind: type) -> dict[str, str]:
 
 def commands_page() -> str:
     """Every command with what it takes."""
-    from homing import cli
-
     parts = ["# Commands", "Made from the code. `homing COMMAND --help` says the same."]
-    for name, function in _commands(cli):
+    for name, function in _commands():
         doc, arguments = _parted(inspect.getdoc(function) or "")
         parts += [f"## homing {name}", doc]
         kinds = typing.get_type_hints(function, include_extras=True)
@@ -137,22 +135,24 @@ def commands_page() -> str:
         if rows:
             parts.append("\n".join(["| argument | default | |", "|---|---|---|", *rows]))
         if name == "train":
-            parts.append(_train_flags(cli))
+            parts.append(_train_flags())
     return "\n\n".join(parts) + "\n"
 
 
-def _commands(cli: Any) -> Iterator[tuple[str, Callable]]:
+def _commands() -> Iterator[tuple[str, Callable]]:
     """Names and functions; `bench` and `study` hold commands of their own."""
-    from homing import cli_study
+    from homing.cli import main
+    from homing.cli import study as cli_study
 
-    for prefix, app in (("", cli.app), ("bench ", cli.bench_app), ("study ", cli_study.study_app)):
+    for prefix, app in (("", main.app), ("bench ", main.bench_app), ("study ", cli_study.study_app)):
         for name, command in sorted(app._subcommands.items()):
             if prefix or name not in ("bench", "study"):
                 yield prefix + name, command.target
 
 
-def _train_flags(cli: Any) -> str:
-    kind = cli.cli_train.TrainArguments
+def _train_flags() -> str:
+    from homing.cli.train import TrainArguments as kind
+
     about = _field_docs(kind)
     flags = {f.name: _flag(f.name, f.default is dataclasses.MISSING) for f in dataclasses.fields(kind)}
     rows = [f"| `{flag}` | {about.get(name, '')} |" for name, flag in flags.items()]

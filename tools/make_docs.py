@@ -11,8 +11,8 @@ import make_figures
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from homing import render
 from homing.envs import ALIASES, env_ids, make
+from homing.viz import render
 
 DOCS = Path(__file__).parent.parent / "docs"
 BEGIN, END = "<!-- begin generated table -->", "<!-- end generated table -->"

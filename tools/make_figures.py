@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, Rectangle
 
-from homing.report import stats
+from homing.runs import stats
 
 OUT = Path(__file__).parent.parent / "docs" / "images" / "concepts"
 BLUE, ORANGE, GREEN, GREY, INK = "#3b82c4", "#e0762b", "#2e9e5b", "#b8c0c9", "#333a42"

@@ -6,7 +6,7 @@ from pathlib import Path
 from PIL import Image
 
 from homing.api import choose_device
-from homing.cli import main as homing
+from homing.cli.main import main as homing
 from homing.policies import find_policies, shipped, shipped_names
 from homing.policies.card import markdown
 

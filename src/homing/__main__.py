@@ -1,3 +1,3 @@
-from homing.cli import command
+from homing.cli.main import command
 
 command()

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 
 from homing.errors import ConfigError
-from homing.policy import Policy
+from homing.policies.policy import Policy
 
 if TYPE_CHECKING:  # heavy to import, and `import homing` is for environments too
-    from homing.progress import Progress
-    from homing.settings import Parts, RunConfig
+    from homing.config.run import RunConfig
+    from homing.runs.progress import Progress
+    from homing.training.build import Parts
 
 Which = Literal["last", "best"]
 
@@ -30,7 +31,7 @@ class Trained:
 
     def rows(self) -> list[dict[str, Any]]:
         """Metrics, one row for each seed and evaluation."""
-        from homing.runs import RunFolder
+        from homing.runs.folder import RunFolder
 
         return RunFolder(self.path).rows()
 
@@ -68,8 +69,8 @@ def train(
     reward:   sparse, or dense where the environment's body has one
     settings: any field of the loop's config (TrainConfig, for PPO OnPolicyConfig), the agent's or SaveConfig
     """
-    from homing.progress import make_progress
-    from homing.settings import run_config
+    from homing.config.run import run_config
+    from homing.runs.progress import make_progress
 
     changes = dict(settings) if steps is None else {**settings, "total_steps": steps}
     config = run_config(
@@ -102,9 +103,9 @@ def train_config(
     devices: spread the run over so many; 0 means all
     hosts:   this process is one of several that share the run
     """
-    from homing.runs import default_folder
+    from homing.runs.folder import default_folder
     from homing.training import runner
-    from homing.training.devices import placement, shown_here
+    from homing.training.sharding import placement, shown_here
 
     if hosts and out is None:
         raise ConfigError("a run of several processes needs one --out for all of them, on a shared disk")
@@ -124,11 +125,11 @@ def prepared(
     hosts: bool = False,
 ) -> tuple[RunConfig, Parts]:
     """Everything that can be wrong is found here: device, sizes, memory, missing packages."""
-    from homing.doctor import free_bytes
-    from homing.progress import memory_line
-    from homing.settings import build
-    from homing.trackers import check_installed
-    from homing.training.devices import memory_of, placement, shown_here
+    from homing.runs.loggers import check_installed
+    from homing.runs.progress import memory_line
+    from homing.system.doctor import free_bytes
+    from homing.training.build import build
+    from homing.training.sharding import memory_of, placement, shown_here
 
     choose_device(cpu, devices, hosts)
     show = shown_here(show)
@@ -155,9 +156,9 @@ def _fitted(config: RunConfig, plan: Any) -> RunConfig:
 
 def choose_device(cpu: bool = False, devices: int | None = None, hosts: bool = False) -> None:
     """Decide where to compute and keep compiled programs; before the first computation."""
-    from homing.compilation import keep_compiled, warm_up
-    from homing.doctor import require_seen_gpu
-    from homing.training.devices import join_hosts, make_cpu_devices
+    from homing.compile.programs import keep_compiled, warm_up
+    from homing.system.doctor import require_seen_gpu
+    from homing.training.sharding import join_hosts, make_cpu_devices
 
     if cpu:
         jax.config.update("jax_platforms", "cpu")
@@ -183,9 +184,9 @@ def resume(
 
     The number of devices need not be the one that it was begun with.
     """
-    from homing.progress import make_progress
+    from homing.runs.progress import make_progress
     from homing.training import runner
-    from homing.training.devices import placement, shown_here
+    from homing.training.sharding import placement, shown_here
 
     choose_device(cpu, devices, hosts)
     show = shown_here(make_progress(quiet))

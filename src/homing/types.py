@@ -50,7 +50,7 @@ class EnvState(struct.PyTreeNode):
     truncated: Array  # [N] bool: the time limit ended it
     metrics: Metrics  # each [N] float32
     steps: Array  # [N] int32: steps taken in the running episode
-    pool: Array  # [P, D]: ready starts, packed; see homing.envs.episode
+    pool: Array  # [P, D]: ready starts, packed; see homing.envs.reset_pool
     used: Array  # [N] int32: starts taken since the pool was filled
     key: Key
     clock: Array  # [] int32: steps since reset, the same in every batch

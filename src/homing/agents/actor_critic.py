@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from homing.errors import ConfigError, unknown
-from homing.nets import MLP, NetConfig
+from homing.networks import MLP, NetConfig
 from homing.types import Array, Key
 
 # Strategies of hindsight experience replay, and the goal samplers that carry them out.
@@ -56,7 +56,7 @@ class ActorCriticConfig:
 
     @property
     def goal_sampler(self) -> str:
-        """Which of `homing.relabel.GOAL_SAMPLERS` the settings ask for."""
+        """Which of `homing.data.relabel.GOAL_SAMPLERS` the settings ask for."""
         return HER_STRATEGIES[self.her_strategy] if self.her else "commanded"
 
     @property

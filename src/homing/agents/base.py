@@ -28,7 +28,7 @@ class OffPolicyAgent(Protocol[L]):
 
     @property
     def goal_sampler(self) -> str:
-        """Which of `homing.relabel.GOAL_SAMPLERS` its batches are relabelled by."""
+        """Which of `homing.data.relabel.GOAL_SAMPLERS` its batches are relabelled by."""
         ...
 
     @property

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from homing.agents.base import SpaceSpec
-from homing.agents.parts import mean_and_log_std, squash, squashed_sample
+from homing.agents.gaussian import mean_and_log_std, squash, squashed_sample
 from homing.errors import ConfigError, unknown
-from homing.nets import ADAM, Fit, Member, NetConfig, Stack, adam
-from homing.objectives import contrastive
-from homing.objectives.energies import ENERGIES
-from homing.objectives.sums import l2_log_sums
+from homing.losses import contrastive
+from homing.losses.energies import ENERGIES
+from homing.losses.log_sums import l2_log_sums
+from homing.networks import ADAM, Fit, Member, NetConfig, Stack, adam
 from homing.types import Array, Batch, Key, Metrics, Moment, Obs, is_just
 
 
@@ -24,9 +24,9 @@ class CRLConfig:
     """Settings of contrastive RL; the defaults are the paper's."""
 
     objective: str = "infonce_symmetric"
-    """One of homing.objectives.contrastive.OBJECTIVES."""
+    """One of homing.losses.contrastive.OBJECTIVES."""
     energy: str = "l2"
-    """One of homing.objectives.energies.ENERGIES."""
+    """One of homing.losses.energies.ENERGIES."""
     logsumexp_weight: float = 0.1
     """Weight of the penalty on squared row logsumexps."""
     gamma: float = 0.99
@@ -76,7 +76,7 @@ class CRL:
     """φ, ψ, the policy and the entropy's weight take one step together, from the old parameters.
 
     The paper steps the critic before the policy. With the old critic neither waits for the other: their
-    layers run side by side (`homing.nets.Stack`), and one gradient of the sum of all losses is the gradient
+    layers run side by side (`homing.networks.Stack`), and one gradient of the sum of all losses is the gradient
     of each, since no loss reaches the parameters of another.
     """
 

@@ -15,9 +15,9 @@ from jax import lax
 
 from homing.agents.actor_critic import forward, init_params, join
 from homing.agents.base import SpaceSpec
-from homing.agents.parts import log_density, log_slope, softplus_gaussian
+from homing.agents.gaussian import log_density, log_slope, softplus_gaussian
 from homing.errors import ConfigError
-from homing.nets import ADAM, MLP, Fit, NetConfig, adam
+from homing.networks import ADAM, MLP, Fit, NetConfig, adam
 from homing.types import Array, Key, Metrics, Obs, Rollout
 
 POLICY_NET = NetConfig(width=32, depth=4)

@@ -21,8 +21,8 @@ from homing.agents.actor_critic import (
     td_loss,
 )
 from homing.agents.base import SpaceSpec
-from homing.agents.parts import softplus_gaussian, squash, squashed_sample
-from homing.nets import ADAM, MLP, Fit, adam
+from homing.agents.gaussian import softplus_gaussian, squash, squashed_sample
+from homing.networks import ADAM, MLP, Fit, adam
 from homing.types import Array, Batch, Key, Metrics, Moment, Obs
 
 

@@ -13,7 +13,7 @@ from jax import lax
 from homing.agents.actor_critic import ActorCriticConfig, Critics, forward, init_params, join, polyak, td_loss
 from homing.agents.base import SpaceSpec
 from homing.errors import ConfigError
-from homing.nets import ADAM, MLP, Fit, adam
+from homing.networks import ADAM, MLP, Fit, adam
 from homing.types import Array, Batch, Key, Metrics, Moment, Obs
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from homing.envs import episode
+from homing.envs import reset_pool
 from homing.envs.scene import EnvSpec, Scene, tuned_as
 from homing.envs.tasks.base import point_distances
 from homing.errors import ConfigError, unknown
@@ -71,7 +71,7 @@ class GoalEnv:
         self.task, self.dense = spec.task, spec.body.dense
         self.reward_kind, self.restarts = reward, True
         self.scene = Scene(spec, physics)
-        self.interval = episode.interval_for(self.episode_length)
+        self.interval = reset_pool.interval_for(self.episode_length)
         self._goal = self.scene.indices(spec.task.goal)
         self._hand = self.scene.indices(spec.task.hand)
         self._health = self._health_rule(spec)
@@ -89,7 +89,7 @@ class GoalEnv:
         check_size("episode_length", length)
         other = copy.copy(self)
         other.num_envs, other.restarts, other.episode_length = int(num_envs), restarts, int(length)
-        other.interval = episode.interval_for(other.episode_length)
+        other.interval = reset_pool.interval_for(other.episode_length)
         other.spec = replace(self.spec, episode_length=other.episode_length)
         return other
 
@@ -100,7 +100,7 @@ class GoalEnv:
         k_first, k_pool, k_rest = jax.random.split(key, 3)
         keys = [jax.random.split(k_first, self.num_envs)]
         if self.restarts:  # dealt together: apart it would be as much to compile again
-            keys += [jax.random.split(k_pool, episode.STARTS_PER_LANE * self.num_envs)]
+            keys += [jax.random.split(k_pool, reset_pool.STARTS_PER_LANE * self.num_envs)]
         starts = self._deal(jnp.concatenate(keys))
         first = jax.tree.map(lambda x: x[: self.num_envs], starts)
         obs = Obs(first.state, first.goal)
@@ -117,7 +117,7 @@ class GoalEnv:
             truncated=never,
             metrics=self._metrics(achieved, first.goal),
             steps=jnp.zeros((self.num_envs,), jnp.int32),
-            pool=episode.pack(starts)[self.num_envs :],
+            pool=reset_pool.pack(starts)[self.num_envs :],
             used=jnp.zeros((self.num_envs,), jnp.int32),
             key=k_rest,
             clock=jnp.zeros((), jnp.int32),
@@ -191,7 +191,7 @@ class GoalEnv:
         reached = self.scene.observe(physics, ctrl)
         # A simulation that blew up ends its episode, and what it computed is not shown.
         broken = ~jnp.all(jnp.isfinite(reached), axis=-1)
-        reached = episode.where_lanes(broken, state.obs.state, reached)
+        reached = reset_pool.where_lanes(broken, state.obs.state, reached)
         achieved = self.achieved(reached)
         metrics = self._metrics(achieved, state.obs.goal)
         steps = state.steps + 1
@@ -212,21 +212,21 @@ class GoalEnv:
 
     def _restart(self, state: EnvState) -> EnvState:
         """Start a new episode in every lane whose episode has ended."""
-        rows, used = episode.choose(state.ended, state.pool, state.used)
-        fresh = episode.unpack(rows, episode.Start(state.physics, state.obs.state, state.obs.goal))
+        rows, used = reset_pool.choose(state.ended, state.pool, state.used)
+        fresh = reset_pool.unpack(rows, reset_pool.Start(state.physics, state.obs.state, state.obs.goal))
         return state.replace(
-            physics=episode.where_lanes(state.ended, fresh.physics, state.physics),
-            obs=episode.where_lanes(state.ended, Obs(fresh.state, fresh.goal), state.obs),
+            physics=reset_pool.where_lanes(state.ended, fresh.physics, state.physics),
+            obs=reset_pool.where_lanes(state.ended, Obs(fresh.state, fresh.goal), state.obs),
             steps=jnp.where(state.ended, 0, state.steps),
             used=used,
         )
 
-    def _deal(self, keys: Key) -> episode.Start:
+    def _deal(self, keys: Key) -> reset_pool.Start:
         """A fresh start, with its goal, for each of the keys [P]."""
         q, qd, goal = jax.vmap(self.scene.deal)(keys)
         physics = self.scene.engine.init(q, qd)
         still = jnp.zeros((len(keys), self.scene.engine.layout.act_size), jnp.float32)
-        return episode.Start(physics, self.scene.observe(physics, still), goal)
+        return reset_pool.Start(physics, self.scene.observe(physics, still), goal)
 
     def _keep_pool(self, state: EnvState) -> EnvState:
         """Fill the pool of starts again when it is time."""
@@ -236,7 +236,7 @@ class GoalEnv:
 
     def _fill(self, key: Key, pool: Array, used: Array) -> tuple[Key, Array, Array]:
         k_next, k_pool = jax.random.split(key)
-        return k_next, episode.pack(self._deal(jax.random.split(k_pool, len(pool)))), jnp.zeros_like(used)
+        return k_next, reset_pool.pack(self._deal(jax.random.split(k_pool, len(pool)))), jnp.zeros_like(used)
 
     def _metrics(self, achieved: Array, goal: Array) -> Metrics:
         """What is reported of every step, each [N]."""

@@ -119,21 +119,21 @@ def compiled(model: Model, timing: Timing) -> mujoco.MjModel:
 def _engine(pipeline: str) -> Any:
     """What makes an engine; simulators are imported when they are asked for, which takes a while."""
     if pipeline == "spring":
-        from homing.physics.spring import spring_engine
+        from homing.physics.spring.engine import spring_engine
 
         return spring_engine
     if pipeline in ("mjx", "mjx_mujoco"):
-        from homing.physics import mjx_engine
+        from homing.physics import mjx
 
-        return mjx_engine.mjx_engine if pipeline == "mjx" else mjx_engine.MjxMujoco
+        return mjx.mjx_engine if pipeline == "mjx" else mjx.MjxMujoco
     if pipeline in ("generalized", "generalized_brax"):
         from homing.physics import generalized
 
         return generalized.Generalized if pipeline == "generalized" else generalized.GeneralizedBrax
     if pipeline == "spring_brax":
-        from homing.physics import brax_engine
+        from homing.physics import brax_pipelines
 
-        return brax_engine.Spring
+        return brax_pipelines.Spring
     raise unknown("physics pipeline", pipeline, PIPELINES)
 
 

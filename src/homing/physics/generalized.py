@@ -10,10 +10,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from homing import compiler
-from homing.physics.brax_engine import BraxEngine
+from homing.compile import xla
+from homing.physics.brax_pipelines import BraxEngine
 from homing.physics.quiet import quietly
-from homing.physics.solving import contact_forces, inverse
+from homing.physics.solvers import contact_forces, inverse
 
 with quietly():
     from brax import actuator, base, kinematics
@@ -64,7 +64,7 @@ def _constraint_force(state: State) -> Array:
     if not rows.shape[0]:
         return jnp.zeros_like(state.qd)
     given = (rows, state.mass_mx_inv, state.con_diag, state.qf_smooth, state.con_aref)
-    if not compiler.kernels() or max(rows.shape) > MOST_ROWS:
+    if not xla.kernels() or max(rows.shape) > MOST_ROWS:
         return contact_forces(*given)
     from homing.physics import kernels
 

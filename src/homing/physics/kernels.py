@@ -1,7 +1,7 @@
 """Solvers of physics as kernels: a lane's small matrices stay on the chip while they are needed.
 
 By XLA a turn of a solver is a handful of kernels that read the matrices of all lanes from memory again. Here
-one program of a Triton kernel serves one lane. Each has its twin in `homing.physics.solving`, which runs
+one program of a Triton kernel serves one lane. Each has its twin in `homing.physics.solvers`, which runs
 everywhere else. Triton's arrays have powers of two as sizes: what is missing is filled with zeros.
 """
 
@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas
 from jax.experimental.pallas import triton
 
-from homing.physics import solving
-from homing.physics.solving import Constraints, Sums, best_step, whole_or_none
+from homing.physics import solvers
+from homing.physics.solvers import Constraints, Sums, best_step, whole_or_none
 
 Array = jax.Array
 Ref = Any
@@ -42,12 +42,12 @@ def _call(
 
 
 def contact_forces(*given: Array, cpu: bool = False) -> Array:
-    """`solving.contact_forces`; on a `cpu` step by step, to compare."""
+    """`solvers.contact_forces`; on a `cpu` step by step, to compare."""
 
     def kernel(*refs: Ref) -> None:
         *read, found = refs
         sums = Sums(_times, functools.partial(_product, cpu=cpu))
-        _store(found, solving.contact_forces(*(_load(ref) for ref in read), by=sums))
+        _store(found, solvers.contact_forces(*(_load(ref) for ref in read), by=sums))
 
     force = given[3]
     return _call(kernel, given, [force.shape], warps=4, cpu=cpu)[0]
@@ -88,7 +88,7 @@ def _product(a: Array, b: Array, cpu: bool) -> Array:
 def constrained(
     mass: Array, force: Array, rules: Constraints, before: Array, turns: int, cpu: bool = False
 ) -> tuple[Array, Array]:
-    """`solving.constrained` from M⁻¹f or what was found `before`."""
+    """`solvers.constrained` from M⁻¹f or what was found `before`."""
     always = rules.always.astype(jnp.float32)
     given = (mass, force, rules.rows, rules.wanted, rules.stiffness, always)
     a = _solve(mass, force, cpu)
@@ -170,7 +170,7 @@ def _dot(xs: Sequence[Array], ys: Sequence[Array]) -> Any:
 
 
 def _solve(matrix: Array, right: Array, cpu: bool) -> Array:
-    """`solving.solve`, of what is left of the diagonal."""
+    """`solvers.solve`, of what is left of the diagonal."""
 
     def kernel(matrix: Ref, right: Ref, found: Ref) -> None:
         size = range(right.shape[0])

@@ -11,9 +11,9 @@ import numpy as np
 import viser
 from viser import uplot
 
-from homing import render
 from homing.play import shapes
 from homing.play.session import Choice, Session, environments_for
+from homing.viz import render
 
 FRAMES, TEXTS, MAPS = 30.0, 5.0, 4.0  # times a second that scene, words and the critic's map are sent
 PATH_RGB, GOAL_OPACITY, MAP_OPACITY = (40, 70, 160), 0.45, 0.85

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from homing import films
 from homing.envs.registry import ALIASES, ENVIRONMENTS, get_spec
 from homing.errors import HomingError, unknown
-from homing.films import Actor
 from homing.play.simulation import Simulation
 from homing.policies import Policies, find_policies, shipped_names
 from homing.policies.store import Which
-from homing.settings import check_alike
+from homing.training.build import check_alike
+from homing.viz import video
+from homing.viz.video import Actor
 
 FOREVER = 1_000_000_000  # steps: a person ends an episode, not a clock
 HISTORY = 30.0  # seconds of distances that are kept
@@ -66,12 +66,12 @@ def make_actor(choice: Choice) -> Actor:
     check_alike(policies, env)
     seed = policies.seeds[policies.place(choice.seed)]
     label = f"{policies.agent_name}, seed {seed}"
-    return Actor(label, env, films.greedy(policies.agent), policies.one(seed), policies, seed)
+    return Actor(label, env, video.greedy(policies.agent), policies.one(seed), policies, seed)
 
 
 def _puppet(id: str) -> Actor:
     from homing.envs import make
-    from homing.render import zero_policy
+    from homing.viz.render import zero_policy
 
     env = make(id, num_envs=1, episode_length=FOREVER)
     rest = zero_policy(env)

@@ -9,13 +9,13 @@ import numpy as np
 import trimesh
 from matplotlib import colormaps
 
-from homing import render
 from homing.envs.arenas import Floor
+from homing.envs.goal_space import GoalSpace
 from homing.envs.scene import EnvSpec
 from homing.physics.drawing import Camera, Shape
 from homing.physics.drawing import shapes as model_shapes
-from homing.places import GoalSpace
-from homing.render import Film
+from homing.viz import render
+from homing.viz.render import Film
 
 GROUND_RGB, LINE_RGB = (226, 230, 234), (190, 196, 203)
 FOV = np.radians(45.0)  # upright, as in films

@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from homing.envs.episode import STARTS_PER_LANE
-from homing.films import Actor
-from homing.maps import Scale, asked, scale_of
-from homing.places import GoalSpace, goal_space
-from homing.render import aimed
+from homing.envs.goal_space import GoalSpace, goal_space
+from homing.envs.reset_pool import STARTS_PER_LANE
 from homing.types import Array, EnvState, Key
+from homing.viz.critic_map import Scale, asked, scale_of
+from homing.viz.render import aimed
+from homing.viz.video import Actor
 
 MAP_SIZE = 48  # squares along the longer side of the critic's map
 WARM_STEPS = 20  # on which the time of a step is measured

@@ -7,9 +7,9 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from homing.presets import preset
-from homing.runs import RunFolder
-from homing.settings import RunConfig, to_json
+from homing.config.presets import preset
+from homing.config.run import RunConfig, to_json
+from homing.runs.folder import RunFolder
 from homing.version import __version__
 
 Card = dict[str, Any]

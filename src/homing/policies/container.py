@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from homing.errors import HomingError
-from homing.runs import write_whole
+from homing.runs.folder import write_whole
 from homing.version import __version__
 
 FORMAT = "homing policy"

@@ -13,8 +13,8 @@ import numpy as np
 from homing.errors import ConfigError, HomingError
 from homing.policies.card import SCORE, best_seed, exported, measured_again
 from homing.policies.store import Policies, Which, check_file, find_policies, halves, write_policies
-from homing.report.stats import aggregate
-from homing.settings import check_alike
+from homing.runs.stats import aggregate
+from homing.training.build import check_alike
 from homing.training.seeds import evaluate_learners
 
 # Starts and goals of an export's evaluation are those of no run: runs fold theirs from small seeds.

@@ -12,13 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from homing.agents import AGENTS, make_agent
-from homing.checkpoints import load_policy, parameters
+from homing.config.run import decode
 from homing.errors import ConfigError, HomingError, nearest, unknown
 from homing.policies import container
 from homing.policies.bundled import shipped, shipped_names
 from homing.policies.card import run_card
-from homing.runs import RunFolder
-from homing.settings import decode, environment
+from homing.runs.checkpoints import load_policy, parameters
+from homing.runs.folder import RunFolder
+from homing.training.build import environment
 
 SUFFIX = ".homing"
 Which = Literal["last", "best"]

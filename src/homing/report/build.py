@@ -12,7 +12,7 @@ from homing.report.groups import By
 from homing.report.page import embedded_films, page_html
 from homing.report.reading import Problem, find_runs, read_runs
 from homing.report.tidy import tidy_rows, to_csv
-from homing.runs import write_whole
+from homing.runs.folder import write_whole
 
 FORMATS = ("png", "pdf", "svg")
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from homing.report import stats
 from homing.report.groups import Group
 from homing.report.names import SCORES
+from homing.runs import stats
 
 THRESHOLDS = np.linspace(0.0, 1.0, 101)
 MOST = 12  # methods compared with each other: more would make an unreadable table

@@ -14,7 +14,7 @@ from homing.report import comparison
 from homing.report.groups import By, Curve, Group, differing, make_groups, method_labels, show, task_labels
 from homing.report.names import EVALUATION, metric
 from homing.report.reading import Problem, RunRecord, short_names
-from homing.report.stats import Band, Estimate, estimate
+from homing.runs.stats import Band, Estimate, estimate
 from homing.version import __version__
 
 BAND_POINTS = 120

@@ -17,7 +17,7 @@ from homing.errors import HomingError
 from homing.report import comparison
 from homing.report.groups import Group
 from homing.report.names import SCORES, metric
-from homing.report.stats import Band, Estimate
+from homing.runs.stats import Band, Estimate
 
 COLOURS: tuple[str, ...] = (
     "#3b82c4",

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from homing.report import stats
 from homing.report.reading import Problem, RunRecord, short_names
+from homing.runs import stats
 
 By = Literal["settings", "agent", "run"]
 

@@ -13,7 +13,7 @@ from homing.report.content import make_content
 from homing.report.groups import By
 from homing.report.page import film_entry
 from homing.report.reading import RunRecord, films_of, find_runs, read_run, read_runs, short_names
-from homing.runs import CONFIG, METRICS, SESSIONS, SUMMARY
+from homing.runs.folder import CONFIG, METRICS, SESSIONS, SUMMARY
 
 WATCHED = (CONFIG, METRICS, SESSIONS, SUMMARY)
 

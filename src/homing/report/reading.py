@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from homing.errors import ConfigError, HomingError
-from homing.runs import CONFIG, LOCK, METRICS, SUMMARY, Row, RunFolder, read_rows
+from homing.runs.folder import CONFIG, LOCK, METRICS, SUMMARY, Row, RunFolder, read_rows
 
 FILMS = (".mp4", ".webm", ".gif", ".png")
 

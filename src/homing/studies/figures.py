@@ -13,7 +13,7 @@ from homing.errors import ConfigError, unknown
 from homing.report.groups import Group, curves_of
 from homing.report.names import metric
 from homing.report.reading import RunRecord
-from homing.report.stats import estimate
+from homing.runs.stats import estimate
 from homing.studies.spec import Figure
 from homing.studies.table import Row, axes_of
 

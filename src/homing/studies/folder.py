@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from homing.config.run import RunConfig, to_json
 from homing.errors import ConfigError, HomingError
-from homing.runs import LOCK, TOGETHER, RunFolder, write_json, write_whole
-from homing.settings import RunConfig, to_json
+from homing.runs.folder import LOCK, TOGETHER, RunFolder, write_json, write_whole
 from homing.studies import spec
 from homing.studies.points import Choice, Point
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from homing.settings import RunConfig, from_json, to_json
+from homing.config.run import RunConfig, from_json, to_json
 from homing.studies import speeds
 from homing.studies.planner import StudyPlan
 
@@ -54,7 +54,7 @@ def measure_here(config: RunConfig, seeds: int, device: str) -> None:
     import jax
 
     from homing import api
-    from homing.compilation import Compiled
+    from homing.compile.programs import Compiled
     from homing.training.population import joined_parts
     from homing.training.seeds import programs, seed_keys
 

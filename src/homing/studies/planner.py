@@ -10,12 +10,13 @@ from typing import Any
 import jax
 
 from homing.agents import make_agent
-from homing.config import Plan, human_bytes
+from homing.config.offpolicy import Plan, human_bytes
+from homing.config.run import RunConfig
 from homing.errors import ConfigError
-from homing.progress import human_count, human_time
-from homing.settings import Parts, RunConfig, build
+from homing.runs.progress import human_count, human_time
 from homing.studies import speeds
 from homing.studies.points import Point
+from homing.training.build import Parts, build
 from homing.training.population import can_vary, differing, shape_of
 from homing.types import bytes_of
 

@@ -9,11 +9,11 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from homing.config.parsing import parse_count, parse_ratio
+from homing.config.presets import DEFAULT
+from homing.config.run import RunConfig, SaveConfig, run_config, setting_names
 from homing.errors import ConfigError, HomingError, unknown
-from homing.nets import NetConfig
-from homing.presets import DEFAULT
-from homing.quantities import parse_count, parse_ratio
-from homing.settings import RunConfig, SaveConfig, run_config, setting_names
+from homing.networks import NetConfig
 from homing.studies.spec import Changes, Labels, Study
 
 # Fields of a RunConfig that a study may set beside the settings of training and agent.

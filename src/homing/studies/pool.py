@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from homing import hardware
 from homing.errors import ConfigError
 from homing.studies.folder import ProgramFolder, StudyFolder
+from homing.system import hardware
 
 POLL_SECONDS = 0.2
 JAX_SHARE = 0.75  # of a GPU's memory, which JAX takes unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise
@@ -56,7 +56,7 @@ def local_machine(cpu: bool, workers: int | None) -> tuple[str, int | None, list
         if each > 1:
             slots = [slot | {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{share:.3f}"} for slot in slots]
         return there[0]["name"], min(gpu["bytes"] for gpu in there) // each, slots
-    from homing.doctor import free_bytes
+    from homing.system.doctor import free_bytes
 
     count = workers or 1
     free = free_bytes()

@@ -11,7 +11,7 @@ from typing import Any
 
 from homing.errors import ConfigError, HomingError
 from homing.report.names import metric
-from homing.runs import write_whole
+from homing.runs.folder import write_whole
 from homing.studies import figures, spec, table
 from homing.studies.folder import STUDY, StudyFolder
 from homing.studies.spec import Figure, Study

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from homing.errors import ConfigError
-from homing.progress import human_time, make_progress
-from homing.runs import RunFolder
+from homing.runs.folder import RunFolder
+from homing.runs.progress import human_time, make_progress
 from homing.studies import planner, spec
 from homing.studies.folder import ProgramFolder, StudyFolder
 from homing.studies.points import Choice, Point, points, selected

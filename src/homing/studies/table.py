@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from homing.errors import ConfigError, HomingError
-from homing.runs import write_whole
+from homing.runs.folder import write_whole
 from homing.studies.folder import StudyFolder
 from homing.studies.spec import RESERVED
 

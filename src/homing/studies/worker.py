@@ -11,8 +11,8 @@ import traceback
 from pathlib import Path
 
 from homing.errors import HomingError
-from homing.progress import Lines, Progress
-from homing.runs import RunFolder
+from homing.runs.folder import RunFolder
+from homing.runs.progress import Lines, Progress
 from homing.studies import speeds
 from homing.studies.folder import ProgramFolder, StudyFolder
 from homing.training.run import Outcome

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
-from homing.evaluation import evaluate
-from homing.schedule import Schedule, Sizes
+from homing.config.plan import Schedule, Sizes
+from homing.training.evaluation import evaluate
 from homing.types import Array, EnvState, Key, Metrics, Obs, bytes_of
 
 # Streams of random numbers that start from a seed's key.

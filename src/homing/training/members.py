@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from homing.checkpoints import save_policy
-from homing.config import Plan
-from homing.report.stats import aggregate
-from homing.runs import Row, RunFolder, session_facts
-from homing.settings import RunConfig
-from homing.trackers import Tracker, trackers
+from homing.config.offpolicy import Plan
+from homing.config.run import RunConfig
+from homing.runs.checkpoints import save_policy
+from homing.runs.folder import Row, RunFolder, session_facts
+from homing.runs.loggers import Tracker, trackers
+from homing.runs.stats import aggregate
 from homing.training.tally import columns
 
 SCORE = "eval/success_any"  # decides which policy is the best

@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from homing import compiler, relabel, replay
 from homing.agents.base import OffPolicyAgent
-from homing.config import Plan, TrainConfig
-from homing.nets import depth_of
-from homing.replay import Ring, Timeline
-from homing.rollout import unroll
+from homing.compile import xla
+from homing.config.offpolicy import Plan, TrainConfig
+from homing.data import relabel, replay
+from homing.data.replay import Ring, Timeline
+from homing.data.rollout import unroll
+from homing.networks import depth_of
 from homing.training.loop import (
     MEASURE,
     TrainState,
@@ -80,7 +81,7 @@ class OffPolicy:
         def prepare(first: Array, updates: int) -> tuple[Batch, Any, Moment]:
             return self._prepare(train.ring, line, key, first, before, updates)
 
-        turns = compiler.turns(depth_of(self.agent))
+        turns = xla.turns(depth_of(self.agent))
 
         def chunk(i: Array, learner: Any) -> Any:
             # Of fixed length, unlike the loop around it: an accelerator runs it without asking the host.

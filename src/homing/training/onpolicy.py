@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from homing.agents.base import OnPolicyAgent
-from homing.config_onpolicy import OnPolicyConfig, OnPolicyPlan
-from homing.rollout import unroll
+from homing.config.onpolicy import OnPolicyConfig, OnPolicyPlan
+from homing.data.rollout import unroll
 from homing.training.loop import (
     SPREAD,
     TrainState,

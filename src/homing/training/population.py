@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from homing.agents import make_agent
-from homing.settings import Parts, RunConfig, build
-from homing.training.loops import make_loop
+from homing.config.run import RunConfig
+from homing.training.build import Parts, build, make_loop
 from homing.training.seeds import Variants, with_values
 from homing.types import Array
 

@@ -10,18 +10,19 @@ from typing import Any
 
 import jax
 
-from homing.checkpoints import Checkpoints, free_space
-from homing.compilation import Compiled, process_seconds
-from homing.config import human_bytes
+from homing.compile.programs import Compiled, process_seconds
+from homing.config.offpolicy import human_bytes
+from homing.config.run import identity
 from homing.errors import HomingError
-from homing.progress import Progress
-from homing.report.stats import aggregate
-from homing.runs import Row, WriteError
-from homing.settings import Parts, identity
-from homing.training.devices import Placement, agreed, is_first
+from homing.runs.checkpoints import Checkpoints, free_space
+from homing.runs.folder import Row, WriteError
+from homing.runs.progress import Progress
+from homing.runs.stats import aggregate
+from homing.training.build import Parts
 from homing.training.members import Member
 from homing.training.population import variants
 from homing.training.seeds import programs, seed_keys
+from homing.training.sharding import Placement, agreed, is_first
 from homing.training.signals import Stopped, StopRequest
 from homing.training.tally import Tally, columns, pieces
 from homing.types import bytes_of

@@ -6,13 +6,14 @@ import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from homing.progress import Progress
-from homing.runs import RunFolder
-from homing.settings import Parts, RunConfig, build
-from homing.training.devices import Placement, is_first
+from homing.config.run import RunConfig
+from homing.runs.folder import RunFolder
+from homing.runs.progress import Progress
+from homing.training.build import Parts, build
 from homing.training.members import members_of
 from homing.training.population import joined_parts
 from homing.training.run import Outcome, Run
+from homing.training.sharding import Placement, is_first
 
 
 def start(

@@ -13,15 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from homing import compiler
-from homing.evaluation import evaluate
-from homing.traces import Store
-from homing.training.devices import SEEDS, Placement
+from homing.compile import xla
+from homing.compile.jitted import Program, Programs
+from homing.training.evaluation import evaluate
 from homing.training.offpolicy import TrainState
+from homing.training.sharding import SEEDS, Placement
 from homing.types import Array, Key, Metrics
-
-# Stored programs are read by the versions and the card that wrote them: nothing has to stay as it is.
-UNCHECKED = [jax.export.DisabledSafetyCheck.custom_call("__gpu$xla.gpu.triton")]
 
 
 def seed_keys(seeds: Sequence[int]) -> Key:
@@ -69,83 +66,6 @@ def with_values(config: Any, values: Mapping[str, Any]) -> Any:
     return clone
 
 
-class Programs(NamedTuple):
-    """The compiled programs of a run, for all seeds; counts are Python ints."""
-
-    init: Program
-    """(keys [S]) -> TrainState"""
-    epoch: Program
-    """(train, start, stop) -> (TrainState, metrics [S]); the argument is donated"""
-    evaluate: Program
-    """(train, iteration) -> metrics [S]"""
-
-
-class Program:
-    """A jitted function of (state, values, *counts), called as one of (state, *counts)."""
-
-    def __init__(self, fn: Callable[..., Any], values: Mapping[str, Any], **options: Any):
-        self.fn, self.options, self.values = fn, options, dict(values)
-        self.jitted = jax.jit(fn, **options)
-
-    def __call__(self, state: Any, *counts: Any) -> Any:
-        # A Python int would enter as a weak type, and mixing both kinds of caller would compile twice.
-        return self.jitted(state, self.values, *(jnp.asarray(count, jnp.int32) for count in counts))
-
-    def lower(self, state: Any, *counts: Any) -> Callable[[], Callable[..., Any]]:
-        """Traced; call the result to compile it, which gives a function of (state, *counts)."""
-        lowered = self.jitted.lower(state, self.values, *counts)
-
-        def compile() -> Callable[..., Any]:
-            compiled = compiler.build(lowered)
-            return lambda state, *counts: compiled(state, self.values, *counts)
-
-        return compile
-
-    def lower_kept(
-        self, kept: Store, name: str, results: Callable[[Any], Any], state: Any, *counts: Any
-    ) -> Callable[[], Callable[..., Any]]:
-        """The same by way of a store, without tracing what it holds.
-
-        A program is kept as a function of flat lists. `results` gives the structure of what it returns, from
-        the names of its metrics.
-        """
-        leaves, structure = jax.tree.flatten((state, self.values, *counts))
-
-        def make() -> tuple[Any, list[str]]:
-            told: list[str] = []
-
-            def flat(*leaves: Any) -> list[Any]:
-                out = self.fn(*jax.tree.unflatten(structure, leaves))
-                told[:] = sorted(metrics_of(out))
-                return jax.tree.leaves(out)
-
-            return jax.export.export(jax.jit(flat), disabled_checks=UNCHECKED)(*leaves), told
-
-        try:
-            exported, names = kept.exported(name, make)
-        except ValueError:  # it calls a library that exported programs may not rely on
-            return self.lower(state, *counts)
-        donated = range(len(jax.tree.leaves(state))) if "donate_argnums" in self.options else ()
-        lowered = jax.jit(exported.call, donate_argnums=tuple(donated)).lower(*leaves)
-        returned = jax.tree.structure(results(dict.fromkeys(names, 0)))
-
-        def compile() -> Callable[..., Any]:
-            compiled = compiler.build(lowered)
-
-            def call(state: Any, *counts: Any) -> Any:
-                return jax.tree.unflatten(returned, compiled(*jax.tree.leaves((state, self.values, *counts))))
-
-            return call
-
-        return compile
-
-
-def metrics_of(result: Any) -> Mapping[str, Any]:
-    """The metrics in what a program returns; `init` has none."""
-    last = result[-1] if isinstance(result, tuple) else result
-    return last if isinstance(last, dict) else {}
-
-
 def programs(
     loop: Any, eval_env: Any, variants: Variants | None = None, placement: Placement | None = None
 ) -> Programs:
@@ -176,7 +96,7 @@ def programs(
         over_seeds(score, (axes, 0, None), 0, mesh_axis),
     ]
     if placement is not None:
-        together = [compiler.divided(program) for program in together]
+        together = [xla.divided(program) for program in together]
     where = _shardings(together[0], values, placement)
     return Programs(
         init=Program(together[0], values, **where[0]),

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from homing.config import Plan
-from homing.runs import Row
+from homing.config.offpolicy import Plan
+from homing.runs.folder import Row
 
 PIECES = 8  # of an epoch, after each of which a run can stop, save and show how far it is
 

@@ -1,0 +1,131 @@
+"""Measuring speed on the machine at hand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from homing.compile import xla
+from homing.compile.programs import in_groups
+from homing.envs import make
+from homing.envs.base import GoalEnv, check_size
+from homing.system import hardware
+from homing.types import EnvState, bytes_of
+
+
+class Case(NamedTuple):
+    """An environment whose programs are compiled."""
+
+    env: GoalEnv
+    steps: int
+    state: EnvState
+    run: Callable[[EnvState], EnvState]
+    without: Callable[[EnvState], EnvState]
+    """The same without auto-reset."""
+    plain: Callable[[EnvState], EnvState] | None
+    """The same without kernels of our own, where they are to be compared."""
+    told: Mapping[str, Any]
+
+
+def physics_rows(
+    asked: Sequence[tuple[str, int]], steps: int, repeats: int, physics: str | None, compare: bool
+) -> Iterator[dict[str, Any] | Exception]:
+    """For each environment and size in turn a row, or why there is none; compiled in groups on a GPU.
+
+    `compare`: with the ratio to the same without kernels of our own.
+    """
+    check_size("repeats", repeats)
+
+    def maker(what: tuple[str, int]) -> Callable[[int], Case]:
+        return lambda beside: prepare(*what, steps, physics, compare)
+
+    for get, beside in in_groups([maker(what) for what in asked]):
+        try:
+            yield measure(get(), repeats) | ({"compiled_beside": beside} if beside else {})
+        except Exception as error:
+            yield error
+
+
+def bench_physics(env_id: str, num_envs: int, steps: int = 256, repeats: int = 5) -> dict[str, Any]:
+    """Environment steps per second with auto-reset, under random actions, and what the auto-reset costs."""
+    check_size("repeats", repeats)
+    return measure(prepare(env_id, num_envs, steps), repeats)
+
+
+def prepare(
+    env_id: str, num_envs: int, steps: int, physics: str | None = None, compare: bool = False
+) -> Case:
+    check_size("steps", steps)
+    env = make(env_id, num_envs=num_envs, physics=physics)
+    begin = time.perf_counter()
+    reset = jax.jit(env.reset).lower(jax.random.key(0)).compile()
+    state = jax.block_until_ready(reset(jax.random.key(0)))
+    reset_seconds = time.perf_counter() - begin
+    begin = time.perf_counter()
+    step = env.advance if env.blocks(steps) else env.step
+    run = _compile_run(env, step, state, steps, env.refill)
+    told = {
+        "kernels": xla.kernels(),
+        "compile_seconds": time.perf_counter() - begin,
+        "reset_compile_seconds": reset_seconds,
+    }
+    without = _compile_run(env, env._move, state, steps)
+    with xla.plain():
+        plain = _compile_run(env, step, state, steps, env.refill) if compare else None
+    return Case(env, steps, state, run, without, plain, told)
+
+
+def measure(case: Case, repeats: int) -> dict[str, Any]:
+    """`reset_share` is the part of a step that starting episodes takes: 1 − (time without)/(time with)."""
+    env, steps = case.env, case.steps
+    seconds, state = _time(case.run, case.state, repeats)
+    bare, _ = _time(case.without, state, repeats)
+    row = {
+        "env": env.id,
+        "physics": env.spec.physics,
+        "num_envs": env.num_envs,
+        "steps": steps,
+        "steps_per_second": steps * env.num_envs / seconds,
+        "milliseconds_per_step": 1e3 * seconds / steps,
+        "reset_share": 1.0 - bare / seconds,
+        **case.told,
+        "bytes_per_env": bytes_of(state) / env.num_envs,
+        **hardware.describe(),
+    }
+    if case.plain is None:
+        return row
+    plain, _ = _time(case.plain, case.state, repeats)
+    compared = {"steps_per_second": steps * env.num_envs / plain}
+    return row | {"plain": compared, "times_plain": plain / seconds}
+
+
+def _compile_run(
+    env: GoalEnv, step: Callable, state: EnvState, steps: int, after_block: Callable = lambda state: state
+) -> Callable:
+    """A compiled function that takes `steps` steps under random actions, in blocks as training does."""
+    blocks = env.blocks(steps) or 1
+
+    def run(state: EnvState) -> EnvState:
+        key = jax.random.key(1)
+        actions = jax.random.uniform(key, (16, env.num_envs, env.spec.action_dim), jnp.float32, -1.0, 1.0)
+        body = lambda i, state: step(state, actions[i % 16])
+        block = lambda _, state: after_block(jax.lax.fori_loop(0, steps // blocks, body, state))
+        return jax.lax.fori_loop(0, blocks, block, state)
+
+    return jax.jit(run).lower(state).compile()
+
+
+def _time(run: Callable, state: EnvState, repeats: int) -> tuple[float, EnvState]:
+    """Median seconds of a run, after one that warms up."""
+    state = jax.block_until_ready(run(state))
+    taken = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        state = jax.block_until_ready(run(state))
+        taken.append(time.perf_counter() - begin)
+    return median(taken), state

@@ -1,0 +1,260 @@
+"""How cost grows with seeds, environments and networks: one measurement for each point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+
+from homing.bench import learner as bench_learner
+from homing.bench import physics as bench_physics
+from homing.bench import train as bench_train
+from homing.compile.programs import groups, side_by_side
+from homing.config.plan import human_bytes
+from homing.config.presets import preset as get_preset
+from homing.envs import make
+from homing.envs.base import check_size
+from homing.envs.registry import resolve
+from homing.errors import ConfigError, HomingError, unknown
+from homing.system.doctor import free_bytes
+from homing.training.build import build
+from homing.types import bytes_of
+
+# By family: networks of one family differ in one number.
+NETS: dict[str, dict[str, dict[str, Any]]] = {
+    "plain, 2 layers": {f"2x{w}": {"width": w, "depth": 2} for w in (256, 512, 1024)},
+    "plain, 4 layers": {f"4x{w}": {"width": w, "depth": 4} for w in (256, 512, 1024)},
+    "residual, 256 wide": {
+        f"r{d}x256": {"width": 256, "depth": d, "residual": "blocks", "layer_norm": True}
+        for d in (4, 8, 16, 32, 64)
+    },
+}
+WHATS = ("seeds", "envs", "nets")
+PATIENCE = 10  # a point that would take so many times its seconds is left out
+
+
+class Settings(NamedTuple):
+    """What all points share."""
+
+    env: str
+    agent: str = "crl"
+    preset: str = "paper"
+    seconds: float = 3.0
+    training: bool = False
+    """Measure whole training at every point instead of the learner or the physics alone."""
+    net_dtype: str | None = None
+    batch_size: int | None = None
+
+    def net(self, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return dict(changes or {}) | ({} if self.net_dtype is None else {"dtype": self.net_dtype})
+
+    def changes(self, **more: Any) -> dict[str, Any]:
+        return more | ({} if self.batch_size is None else {"batch_size": self.batch_size})
+
+
+class Point(NamedTuple):
+    """One measurement to make."""
+
+    what: str
+    x: int | str
+    family: str
+    seeds: int = 1
+    num_envs: int | None = None
+    net: Mapping[str, Any] | None = None
+
+
+def points(what: str, seeds: tuple[int, ...], envs: tuple[int, ...], nets: tuple[str, ...]) -> list[Point]:
+    """All of them, in the order they are measured; empty `nets` are those of the table."""
+    if what not in (*WHATS, "all"):
+        raise unknown("part of a scaling benchmark", what, (*WHATS, "all"))
+    for name, counts in (("seeds", seeds), ("num_envs", envs)):
+        for count in counts:
+            check_size(name, count)
+    known = {name: (family, net) for family, own in NETS.items() for name, net in own.items()}
+    for name in nets:
+        if name not in known:
+            raise unknown("network", name, known)
+    found = {
+        "seeds": [Point("seeds", n, "seeds", seeds=n) for n in sorted(seeds)],
+        "envs": [Point("envs", n, "envs", num_envs=n) for n in sorted(envs)],
+        "nets": [
+            Point("nets", name, family, net=net)
+            for name, (family, net) in known.items()
+            if name in nets or not nets
+        ],
+    }
+    return [point for name in (WHATS if what == "all" else (what,)) for point in found[name]]
+
+
+def check(settings: Settings) -> None:
+    """Find what cannot work before anything is compiled."""
+    resolve(settings.env)
+    get_preset(settings.agent, settings.preset, settings.env)
+    if not settings.seconds > 0:
+        raise ConfigError(f"seconds is {settings.seconds:g}; it must be more than 0")
+    bench_learner.make_case(
+        settings.env, 1, settings.agent, settings.preset, settings.net(), **settings.changes()
+    )
+
+
+def measure(asked: list[Point], settings: Settings) -> Iterator[dict[str, Any]]:
+    """A row for each point as soon as it is measured; `skipped` says why one was not."""
+    before: dict[str, dict[str, Any]] = {}
+    for group in groups(asked):
+        ahead = _ahead(group, settings)
+        for point in group:
+            row = {"what": point.what, "x": point.x, "family": point.family}
+            last = before.get(point.what)
+            try:
+                why = _too_much(point, settings, last)
+                found = {"skipped": why} if why else _measurement(point, settings, last, ahead)
+            except (HomingError, RuntimeError) as error:
+                found = {"skipped": _reason(error)}
+            if "skipped" not in found:
+                before[point.what] = found
+            yield row | found
+
+
+Ahead = Mapping[tuple[str, int | str], Future[bench_learner.Ready]]  # by what is varied, and its value
+
+
+def _ahead(group: list[Point], settings: Settings) -> Ahead:
+    """Learners compiled together. Physics is not: how many steps it takes depends on the point before."""
+    if len(group) == 1 or settings.training:
+        return {}
+    asked = [point for point in group if point.what != "envs" and not _too_much(point, settings, None)]
+    makers = [partial(bench_learner.compiled, _case(point, settings)) for point in asked]
+    names = [(point.what, point.x) for point in asked]
+    return dict(zip(names, side_by_side(makers), strict=True))
+
+
+def _reason(error: Exception) -> str:
+    """One line; an error that is not about this point's size goes on."""
+    text = str(error)
+    if "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower():
+        return "the device ran out of memory"
+    if isinstance(error, ConfigError):
+        return text.splitlines()[0]
+    raise error
+
+
+def _measurement(
+    point: Point, settings: Settings, last: dict[str, Any] | None, ahead: Ahead
+) -> dict[str, Any]:
+    if settings.training:
+        return _training(point, settings)
+    if point.what == "envs":
+        return _physics(point, settings, last)
+    ready = ahead.get((point.what, point.x))
+    compiled = None if ready is None else ready.result()
+    return bench_learner.bench(_case(point, settings), settings.seconds, compiled)
+
+
+def _case(point: Point, settings: Settings) -> bench_learner.Case:
+    return bench_learner.make_case(
+        settings.env,
+        point.seeds,
+        settings.agent,
+        settings.preset,
+        settings.net(point.net),
+        **settings.changes(),
+    )
+
+
+def _training(point: Point, settings: Settings) -> dict[str, Any]:
+    more = {} if point.num_envs is None else {"num_envs": point.num_envs}
+    case = bench_train.start(
+        settings.env,
+        point.seeds,
+        agent=settings.agent,
+        preset=settings.preset,
+        net=settings.net(point.net),
+        **settings.changes(**more),
+    )
+    return bench_train.bench(case, settings.seconds)
+
+
+def _physics(point: Point, settings: Settings, last: dict[str, Any] | None) -> dict[str, Any]:
+    assert point.num_envs is not None
+    return bench_physics.bench_physics(
+        settings.env, point.num_envs, _steps(point.num_envs, settings, last), PHYSICS_REPEATS
+    )
+
+
+# Two programs are timed (with and without auto-reset), each so many times after one that warms up.
+PHYSICS_REPEATS = 3
+PHYSICS_RUNS = 2 * (PHYSICS_REPEATS + 1)
+STEPS = (256, 128, 64, 32, 16)
+
+
+def _seconds_at_worst(num_envs: int, steps: int, last: dict[str, Any] | None) -> float:
+    """If a step took as many times longer as there are more environments; 0 before anything is known."""
+    if last is None:
+        return 0.0
+    step = 1e-3 * last["milliseconds_per_step"] * num_envs / last["num_envs"]
+    return PHYSICS_RUNS * steps * step
+
+
+def _steps(num_envs: int, settings: Settings, last: dict[str, Any] | None) -> int:
+    """As many as fit into the time; few for the first point, about which nothing is known."""
+    if last is None:
+        return STEPS[-1]
+    fitting = [n for n in STEPS if _seconds_at_worst(num_envs, n, last) <= settings.seconds]
+    return fitting[0] if fitting else STEPS[-1]
+
+
+def _too_much(point: Point, settings: Settings, last: dict[str, Any] | None) -> str | None:
+    """Why a point is not worth trying: it does not fit into the memory, or takes far too long."""
+    if point.what == "envs" and not settings.training:
+        assert point.num_envs is not None
+        worst = _seconds_at_worst(point.num_envs, STEPS[-1], last)
+        if worst > PATIENCE * settings.seconds:
+            return f"would take up to {worst:.0f} s"
+        needed = _env_bytes(settings.env, point.num_envs)
+    elif settings.training:
+        needed = _plan_of(point, settings).bytes_in_all
+    else:
+        needed = bench_learner.needed_bytes(_case(point, settings))
+    free = free_bytes()
+    if free is None or needed <= free:
+        return None
+    return f"needs {human_bytes(needed)} and {human_bytes(free)} are free"
+
+
+def _plan_of(point: Point, settings: Settings) -> Any:
+    more = {} if point.num_envs is None else {"num_envs": point.num_envs}
+    config = bench_learner.config_of(
+        settings.env,
+        point.seeds,
+        settings.agent,
+        settings.preset,
+        settings.net(point.net),
+        **settings.changes(**more),
+    )
+    return build(config).plan
+
+
+def _env_bytes(env: str, num_envs: int) -> int:
+    """Of the environments' state, twice: a step has one before and one after it."""
+    state = jax.eval_shape(make(env, num_envs=num_envs).reset, jax.eval_shape(lambda: jax.random.key(0)))
+    return 2 * bytes_of(state)
+
+
+def line(row: Mapping[str, Any]) -> str:
+    """A point as a person reads it."""
+    head = f"{row['what']:6s}{row['x']!s:>8s}  "
+    if "skipped" in row:
+        return f"{head}skipped: {row['skipped']}"
+    if "microseconds_per_update" in row:
+        rate, each = row["updates_per_second"], row["microseconds_per_update"]
+        reached = f"{row['tflops_per_second']:8.3g} TFLOP/s ({row['flops_share']:.1%})"
+        return f"{head}{rate:12,.0f} updates/s {each:12,.1f} µs  {reached}"
+    if "milliseconds_per_step" in row:
+        return (
+            f"{head}{row['steps_per_second']:12,.0f} steps/s {row['milliseconds_per_step']:14,.3f} ms a step"
+        )
+    steps, updates = row["env_steps_per_second"], row["updates_per_second"]
+    return f"{head}{steps:12,.0f} steps/s {updates:14,.0f} updates/s"

@@ -1,0 +1,301 @@
+"""Commands that measure: `homing bench physics`, `train`, `learner` and `scaling`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from homing.errors import ConfigError
+
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+Json = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="json")]
+Dtype = Literal["float32", "bfloat16"]
+bench_app = tyro.extras.SubcommandApp()
+
+
+class _Rows:
+    """Results as they come: to the terminal, or at the end as JSON; after each one the whole file again."""
+
+    def __init__(self, as_json: bool, out: Path | None):
+        self.as_json, self.out, self.rows = as_json, out, []
+        if out is not None:
+            _check_file("--out", out)
+
+    def add(self, row: dict[str, Any], text: str) -> None:
+        from homing.runs.folder import write_json
+
+        self.rows.append(row)
+        if not self.as_json:
+            print(text, flush=True)
+        if self.out is not None:
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            write_json(self.out, self.rows)
+
+    def end(self) -> None:
+        if self.as_json:
+            print(json.dumps(self.rows, indent=1))
+
+
+def _check_file(flag: str, path: Path) -> None:
+    """Refuse what could not be written in the end."""
+    if path.is_dir():
+        raise ConfigError(f"{flag} {path} is a folder; name a file in it")
+    there = next(folder for folder in path.absolute().parents if folder.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise ConfigError(f"{flag} {path} cannot be written: {there} is no folder that you may write to")
+
+
+def _say(text: str) -> None:
+    """What is no result: kept apart from JSON."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _changes(**settings: Any) -> dict[str, Any]:
+    """Those that were given."""
+    return {name: value for name, value in settings.items() if value is not None and value is not False}
+
+
+def _net(dtype: str | None) -> dict[str, Any]:
+    return {} if dtype is None else {"dtype": dtype}
+
+
+def _check_seconds(seconds: float) -> None:
+    if not seconds > 0:
+        raise ConfigError(f"seconds is {seconds:g}; it must be more than 0")
+
+
+def _ratio(row: dict[str, Any]) -> str:
+    return f"\n    {row['times_plain']:.2f} times the plain program" if "times_plain" in row else ""
+
+
+@bench_app.command(name="physics")
+def physics(
+    env: tuple[str, ...] = ("ant",),
+    num_envs: tuple[int, ...] = (1024,),
+    steps: int = 256,
+    repeats: int = 5,
+    physics: str | None = None,
+    compare: bool = False,
+    json_: Json = False,
+    out: Path | None = None,
+) -> None:
+    """Measure environment steps per second, with auto-reset, under random actions.
+
+    Where several are measured, one that fails is named, and the others go on; the command then ends with 1.
+    On a GPU, several are compiled side by side before they are measured.
+
+    Args:
+        env: ids of environments, or `all`
+        num_envs: batch sizes to measure each at
+        steps: environment steps in one timed run
+        repeats: timed runs, of which the median counts
+        physics: another pipeline than the environments' own
+        compare: measure each again without kernels of our own, and give the ratio
+        json_: print JSON instead of a table
+        out: also write the JSON to this file
+    """
+    from homing.bench import physics as bench_physics
+    from homing.envs import env_ids
+    from homing.envs.base import check_size
+    from homing.envs.registry import resolve
+
+    ids = env_ids() if env == ("all",) else tuple(resolve(id) for id in env)
+    for name, counts in (("num_envs", num_envs), ("steps", (steps,)), ("repeats", (repeats,))):
+        for count in counts:
+            check_size(name, count)
+    told, failed = _Rows(json_, out), []
+    cases = [(id, count) for id in ids for count in num_envs]
+    rows = bench_physics.physics_rows(cases, steps, repeats, physics, compare)
+    for (id, count), row in zip(cases, rows, strict=True):
+        if not isinstance(row, Exception):
+            told.add(row, _physics_line(row))
+        elif len(cases) == 1:
+            raise row
+        else:
+            why = (str(row).strip() or type(row).__name__).splitlines()[0]
+            failed.append(id)
+            _say(f"homing: {id} with {count} environments failed: {why}")
+            told.add({"env": id, "num_envs": count, "failed": why}, f"{id:24s} {count:6d} envs  failed")
+    told.end()
+    if failed:
+        _say(f"homing: {len(failed)} of {len(cases)} failed: {', '.join(dict.fromkeys(failed))}")
+        raise SystemExit(1)
+
+
+def _physics_line(row: dict[str, Any]) -> str:
+    return (
+        f"{row['env']:24s} {row['num_envs']:6d} envs  {row['steps_per_second']:12,.0f} steps/s  "
+        f"{row['milliseconds_per_step']:8.3f} ms a step  auto-reset {row['reset_share']:6.1%}  "
+        f"compiled in {row['compile_seconds']:5.1f} s  {row['bytes_per_env']:7.0f} B/env"
+        f"{_ratio(row)}"
+    )
+
+
+@bench_app.command(name="train")
+def train(
+    env: tuple[str, ...] = ("ant",),
+    seeds: tuple[int, ...] = (1, 10),
+    agent: str = "crl",
+    preset: str = "paper",
+    her: Flag = False,
+    num_envs: int | None = None,
+    prefill_rows: int | None = None,
+    storage: Literal["float32", "bfloat16", "float16"] | None = None,
+    batch_size: int | None = None,
+    net_dtype: Dtype | None = None,
+    seconds: float = 20.0,
+    physics: str | None = None,
+    breakdown: bool = True,
+    evaluation: bool = True,
+    compare: Flag = False,
+    cpu: Flag = False,
+    json_: Json = False,
+    out: Path | None = None,
+) -> None:
+    """Measure training: steps and updates per second, where the time goes, evaluation, compilation, memory.
+
+    Args:
+        env: ids of environments
+        seeds: numbers of seeds to measure each with
+        agent: what learns: crl, sac, td3 or ppo
+        preset: settings
+        her: with hindsight goals (sac, td3)
+        num_envs: environments of each seed, instead of the preset's
+        prefill_rows: rows of each lane before the first update: fewer, where the physics is slow
+        storage: how replay keeps states and actions, instead of the preset's
+        batch_size: rows of an update, instead of the preset's
+        net_dtype: arithmetic of the networks, instead of the preset's
+        seconds: to measure each, after compiling; as long again for the breakdown
+        physics: another pipeline than the environments' own
+        breakdown: divide an iteration into its parts, each compiled by itself
+        evaluation: compile and measure evaluation too
+        compare: measure each again in float32 as XLA compiles it by default, and give the ratio
+        cpu: compute on the CPU, even if there is a GPU
+        json_: print JSON instead of lines
+        out: also write the JSON to this file
+    """
+    from homing import api
+    from homing.bench import table as bench_table
+    from homing.bench import train as bench_train
+
+    _check_seconds(seconds)
+    changes = _changes(
+        her=her, num_envs=num_envs, batch_size=batch_size, prefill_rows=prefill_rows, storage=storage
+    )
+    told = _Rows(json_, out)
+    api.choose_device(cpu)
+    asked = [(id, count) for id in env for count in seeds]
+    given = {"agent": agent, "preset": preset, "physics": physics, **changes}
+    for row in bench_table.train_rows(asked, given, _net(net_dtype), seconds, breakdown, evaluation, compare):
+        told.add(row, bench_train.line(row) + _ratio(row))
+    told.end()
+
+
+@bench_app.command(name="learner")
+def learner(
+    env: tuple[str, ...] = ("ant",),
+    seeds: tuple[int, ...] = (1, 10, 32),
+    agent: str = "crl",
+    preset: str = "paper",
+    batch_size: int | None = None,
+    net_dtype: Dtype | None = None,
+    seconds: float = 5.0,
+    compare: Flag = False,
+    cpu: Flag = False,
+    json_: Json = False,
+    out: Path | None = None,
+) -> None:
+    """Measure an agent's updates alone, on random batches: no physics is compiled.
+
+    Args:
+        env: environments whose sizes of states, goals and actions the networks have
+        seeds: numbers of seeds to measure each with
+        agent: what learns: crl, sac, td3 or ppo
+        preset: settings
+        batch_size: rows of an update, instead of the preset's
+        net_dtype: arithmetic of the networks, instead of the preset's
+        seconds: to measure each, after compiling
+        compare: measure each again in float32 as XLA compiles it by default, and give the ratio
+        cpu: compute on the CPU, even if there is a GPU
+        json_: print JSON instead of lines
+        out: also write the JSON to this file
+    """
+    from homing import api
+    from homing.bench import learner as bench_learner
+    from homing.bench import table as bench_table
+
+    _check_seconds(seconds)
+    told = _Rows(json_, out)
+    api.choose_device(cpu)
+    changes = _changes(batch_size=batch_size)
+    asked = [(id, count, agent, preset) for id in env for count in seeds]
+    make = bench_learner.make_case
+    cases = [make(*what, _net(net_dtype), **changes) for what in asked]
+    twins = [make(*what, **changes) for what in asked] if compare else []
+    for row in bench_table.learner_rows(cases, twins, seconds):
+        told.add(row, bench_learner.line(row) + _ratio(row))
+    told.end()
+
+
+@bench_app.command(name="scaling")
+def scaling(
+    what: Literal["seeds", "envs", "nets", "all"] = "all",
+    env: str = "ant",
+    agent: str = "crl",
+    preset: str = "paper",
+    seeds: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64),
+    num_envs: tuple[int, ...] = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768),
+    nets: tuple[str, ...] = (),
+    batch_size: int | None = None,
+    net_dtype: Dtype | None = None,
+    seconds: float = 3.0,
+    training: Flag = False,
+    cpu: Flag = False,
+    json_: Json = False,
+    out: Path | None = None,
+    figure: Path | None = None,
+) -> None:
+    """Measure how cost grows: updates with seeds and networks, physics with environments.
+
+    Args:
+        what: what to vary: seeds, envs, nets, or all of them one after the other
+        env: id of an environment
+        agent: what learns: crl, sac, td3 or ppo
+        preset: settings
+        seeds: numbers of seeds to measure with
+        num_envs: numbers of environments to measure with
+        nets: networks, for instance 2x256 4x1024 r64x256 (r: residual blocks); all known ones if not given
+        batch_size: rows of an update, instead of the preset's
+        net_dtype: arithmetic of the networks, instead of the preset's
+        seconds: to measure each point, after compiling
+        training: measure whole training at every point, physics and all
+        cpu: compute on the CPU, even if there is a GPU
+        json_: print JSON instead of lines
+        out: also write the JSON to this file, after every point
+        figure: draw it: a file that ends with .png, .pdf or .svg
+    """
+    from homing import api
+    from homing.bench import figures as bench_figures
+    from homing.bench import scaling as bench_scaling
+
+    if figure is not None:
+        bench_figures.check_figure(figure)
+        _check_file("--figure", figure)
+    told = _Rows(json_, out)
+    asked = bench_scaling.points(what, seeds, num_envs, nets)
+    settings = bench_scaling.Settings(env, agent, preset, seconds, training, net_dtype, batch_size)
+    api.choose_device(cpu)
+    bench_scaling.check(settings)
+    for row in bench_scaling.measure(asked, settings):
+        told.add(row, bench_scaling.line(row))
+        if json_:
+            _say(bench_scaling.line(row))
+    told.end()
+    if figure is not None:
+        bench_figures.write_scaling(told.rows, figure)
+        _say(f"figure: {figure}")

@@ -1,0 +1,103 @@
+"""Commands about trained policies: `export`, `policies`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.table import Table
+
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+Json = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="json")]
+
+
+def export(
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    out: Path,
+    seed: Annotated[str, tyro.conf.arg(metavar="best|all|N")] = "best",
+    which: Literal["last", "best"] = "last",
+    episodes: int | None = None,
+    float16: Flag = False,
+    cpu: Flag = False,
+) -> None:
+    """Write trained policies of a run, with a model card, to one small file.
+
+    Args:
+        run: folder of the run
+        out: file to write; its name ends in .homing
+        seed: the most successful seed, all of them, or one by its number
+        which: the last policies or those of the best evaluation
+        episodes: evaluate on as many fresh starts and goals; the card quotes the run's evaluation otherwise
+        float16: store numbers in 16 bits, which halves the file
+        cpu: compute on the CPU, even if there is a GPU
+    """
+    from homing import api
+    from homing.policies.card import SCORE
+    from homing.policies.store import check_file, read_policies
+    from homing.runs.folder import RunFolder
+
+    check_file(out)
+    RunFolder.existing(run)
+    api.choose_device(cpu)
+    path = api.export(run, out, seed=seed, which=which, episodes=episodes, half=float16)  # type: ignore[arg-type]
+    written = read_policies(path)
+    scores = "; ".join(
+        f"seed {row['seed']}" + (f" {SCORE} {row[SCORE]:.3g}" if SCORE in row else "")
+        for row in written.card["scores"]
+    )
+    print(f"wrote {path} ({path.stat().st_size / 1024:,.0f} KiB): {scores}\nsee it: homing play {path}")
+
+
+def policies(
+    policy: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")] = None,
+    json_: Json = False,
+) -> None:
+    """List the policies that come with Homing, or show the model card of one.
+
+    Args:
+        policy: a shipped policy or a policy file, to show its card
+        json_: print JSON, with the whole cards, instead of a table
+    """
+    from homing.policies import find_policies, shipped, shipped_names
+
+    if policy is not None:
+        _show_card(find_policies(policy), json_)
+        return
+    found = {name: find_policies(name) for name in shipped_names()}
+    if json_:
+        print(json.dumps({name: p.card for name, p in found.items()}, indent=1))
+        return
+    table = Table(title=f"{len(found)} shipped policies: homing play NAME")
+    for heading in ("name", "environment", "agent"):
+        table.add_column(heading)
+    for heading in ("steps", "seeds", "success", "size"):
+        table.add_column(heading, justify="right")
+    for name, p in found.items():
+        size = f"{shipped(name).stat().st_size / 1024:,.0f} KiB"
+        steps = f"{p.card['step']:,}" if "step" in p.card else ""
+        table.add_row(name, p.choice.env, p.agent_name, steps, str(len(p.seeds)), _success(p), size)
+    Console().print(table)
+
+
+def _success(policies: Any) -> str:
+    from homing.policies.card import SCORE
+
+    scores = [row[SCORE] for row in policies.card["scores"] if SCORE in row]
+    return f"{sum(scores) / len(scores):.1%}" if scores else ""
+
+
+def _show_card(policies: Any, as_json: bool) -> None:
+    from homing.policies import shipped, shipped_names
+    from homing.policies.card import exported, markdown
+
+    if as_json:
+        print(json.dumps(dict(policies.card), indent=1))
+        return
+    path = shipped(policies.source) if policies.source in shipped_names() else Path(policies.source)
+    size = path.stat().st_size if path.is_file() else 0
+    card = policies.card if "chosen" in policies.card else exported(policies.card, policies.seeds, "all")
+    Console().print(Markdown(markdown(path.stem, card, size)))

@@ -1,0 +1,244 @@
+"""Commands that show: `render` (films, paths, maps) and `play` (live)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from homing.errors import ConfigError, unknown
+
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+Sources = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN|POLICY|ENV")]
+Place = Annotated[str | None, tyro.conf.arg(metavar="X,Y")]
+Options = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE", help_behavior_hint="")]
+PANEL = (640, 480), (480, 360)  # pixels of one film alone, and of each of several
+
+
+def render(
+    what: Sources,
+    out: Path,
+    goal: Place = None,
+    seed: Annotated[str | None, tyro.conf.arg(metavar="best|all|N,N")] = None,
+    which: Literal["last", "best"] = "last",
+    paths: Flag = False,
+    map: Literal["goals", "states"] | None = None,
+    at: Place = None,
+    steps: int | None = None,
+    episodes: int = 64,
+    start_seed: int = 0,
+    policy: Literal["random", "zero"] | None = None,
+    width: int | None = None,
+    height: int | None = None,
+    physics: str | None = None,
+    option: Options = (),
+    cpu: Flag = False,
+) -> None:
+    """Films of policies side by side, their paths from above, or what their critics think of every place.
+
+    Args:
+        what: run folders, policy files, shipped policies, or the id of an environment
+        out: a film (.mp4, .gif) or its last step (.png); figures of --paths and --map are .png, .pdf or .svg
+        goal: go to this place instead of drawn ones
+        seed: whose policies: 0,1,2, the best or all; the first of each run if not given
+        which: the last policies of a run or the best
+        paths: plot the paths of many episodes over the layout
+        map: plot the critic's view, of all goals from a state or of all states for a goal
+        at: where the robot, or what it carries, stands in the map of goals; its start if not given
+        steps: environment steps of a film; an episode, or 100 of an environment alone, if not given
+        episodes: how many paths to plot
+        start_seed: of starts and goals
+        policy: show an environment with random actions or none
+        width: pixels of each film; 640, of several 480
+        height: pixels of each film; 480, of several 360
+        physics: another pipeline than the environment's own, where no policy is shown
+        option: settings of body, task or arena where no policy is shown, for instance task.within=0.3
+        cpu: compute on the CPU, even if there is a GPU
+    """
+    from homing import api
+
+    if paths and map:
+        raise ConfigError("--paths and --map are two figures; ask for one at a time")
+    _check_sizes(steps=steps, episodes=episodes, width=width, height=height)
+    _check_out(out, figure=paths or map is not None)
+    alone = _environment(what, policy, changed=physics is not None or bool(option))
+    if alone is None and (physics is not None or option):
+        raise ConfigError(
+            "a policy brings its environment; --physics and --option are for an environment alone"
+        )
+    if alone is not None and (paths or map):
+        raise ConfigError(f"{alone} is an environment; --paths and --map show a trained policy")
+    api.choose_device(cpu)
+    if paths:
+        print(f"wrote {_paths(what, seed, which, episodes, start_seed, goal, out)}")
+    elif map is not None:
+        print(f"wrote {_map(what, seed, which, map, start_seed, goal, at, out)}")
+    else:
+        cast = _cast(what, alone, policy, seed, which, physics, option)
+        print(f"wrote {_film(cast, steps, start_seed, goal, out, width, height)}")
+
+
+def _check_sizes(**sizes: int | None) -> None:
+    from homing.envs.base import check_size
+
+    for name, value in sizes.items():
+        if value is not None:
+            check_size(name, value)
+
+
+def _check_out(out: Path, figure: bool) -> None:
+    if figure:
+        from homing.viz.plots import check_output
+    else:
+        from homing.viz.render import check_output
+    check_output(out)
+
+
+def _environment(what: Sequence[str], policy: str | None, changed: bool) -> str | None:
+    """The id, where an environment alone is asked for; refuses names of nothing.
+
+    The name of an environment that a policy is shipped for means the policy, unless the environment is to
+    have something `changed` or an untrained policy.
+    """
+    from homing.envs.registry import ALIASES, ENVIRONMENTS
+    from homing.policies import shipped_names
+    from homing.policies.store import locate
+
+    if not what:
+        raise ConfigError("name what to show: a run's folder, a policy or an environment")
+    known = [name for name in what if (name in ENVIRONMENTS or name in ALIASES) and not Path(name).exists()]
+    if known and (policy is not None or changed or known[0] not in shipped_names()):
+        if len(what) > 1:
+            raise ConfigError(f"{known[0]} is an environment without a policy; it is shown alone")
+        return known[0]
+    for name in what:
+        plain = len(Path(name).parts) == 1 and not Path(name).suffix and not Path(name).exists()
+        if plain and name not in shipped_names():
+            raise unknown("environment or shipped policy", name, (*ENVIRONMENTS, *shipped_names()))
+        locate(name)
+    if policy is not None:
+        raise ConfigError(f"--policy {policy} is for an environment alone, and {what[0]} is none")
+    return None
+
+
+def _cast(
+    what: Sequence[str],
+    alone: str | None,
+    policy: str | None,
+    seed: str | None,
+    which: Any,
+    physics: str | None,
+    option: tuple[str, ...],
+) -> list[Any]:
+    from homing.cli.main import parse_options
+    from homing.viz import video
+
+    if alone is None:
+        return video.actors(what, seed, which)
+    return [video.environment_actor(alone, policy or "random", physics, parse_options(option))]
+
+
+def _film(
+    cast: list[Any], steps: Any, start_seed: int, goal: Any, out: Path, width: Any, height: Any
+) -> Path:
+    from homing.viz import video
+
+    usual = PANEL[len(cast) > 1]
+    panels = video.recorded(cast, steps, start_seed, goal)
+    return video.write(panels, out, width or usual[0], height or usual[1])
+
+
+def _paths(
+    what: Sequence[str], seed: Any, which: Any, episodes: int, start_seed: int, goal: Any, out: Path
+) -> Path:
+    from homing.envs.goal_space import goal_space
+    from homing.viz import critic_map, plots, video
+
+    cast = video.actors(what, seed, which, num_envs=episodes)
+    aims = [None if goal is None else goal_space(actor.env).parse(goal) for actor in cast]
+    panels = [critic_map.walk(actor, start_seed, aim) for actor, aim in zip(cast, aims, strict=True)]
+    return plots.save_paths(panels, out)
+
+
+def _map(
+    what: Sequence[str], seed: Any, which: Any, over: Any, start_seed: int, goal: Any, at: Any, out: Path
+) -> Path:
+    from homing.viz import critic_map, plots, video
+
+    if over == "states" and at is not None:
+        raise ConfigError("--at places the robot in a map of goals; a map of states has it everywhere")
+    if over == "goals" and goal is not None:
+        raise ConfigError("--goal is for a map of states; a map of goals has all of them")
+    cast = video.actors(what, seed, which)
+    panels = [critic_map.critic_map(actor, over, start_seed, goal, at) for actor in cast]
+    return plots.save_maps(panels, out)
+
+
+def play(
+    what: Sources = (),
+    seed: int | None = None,
+    which: Literal["last", "best"] = "last",
+    env: str | None = None,
+    port: int | None = None,
+    open_: Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="open")] = False,
+) -> None:
+    """A page on this machine where you move the goal and the agent goes there, live.
+
+    Args:
+        what: run folders, policy files, shipped policies or environments; the first is played, the others
+            can be switched to, as can all shipped policies
+        seed: whose policy, the first of the run if not given
+        which: the last policy of a run or its best
+        env: play in this environment instead of the policy's own
+        port: of the page; 8080 or the next that is free if not given
+        open_: open the page in the browser
+    """
+    from homing import api
+    from homing.play.session import Choice, check_source
+    from homing.policies import shipped_names
+
+    sources = what or shipped_names()
+    if not sources:
+        raise ConfigError("name what to play: a run's folder, a policy or an environment")
+    for source in sources:
+        check_source(source)
+    _check_env(env)
+    api.choose_device(cpu=True)  # one robot is no work for a GPU
+    _serve(Choice(sources[0], seed, which, env), (*sources, *shipped_names()), port, open_)
+
+
+def _check_env(env: str | None) -> None:
+    from homing.envs.registry import resolve
+
+    if env is not None:
+        resolve(env)
+
+
+def _serve(choice: Any, sources: Sequence[str], port: int | None, show: bool) -> None:
+    import webbrowser
+
+    from homing.play.server import Player, free_port
+    from homing.play.session import Session
+
+    port, said = free_port(port)
+    if said:
+        print(said)
+    print(f"preparing {choice.env or choice.source}; the first time takes a while …", flush=True)
+    session = Session(choice, sources)
+    sim = session.sim
+    print(
+        f"a step of {sim.dt:g} s takes {1e3 * sim.step_seconds:.2f} ms: "
+        f"{sim.dt / sim.step_seconds:.0f} × real time on this machine"
+    )
+    player = Player(session, port, f"{choice.source} · Homing")
+    print(f"open {player.address} (only this machine can); Ctrl-C ends", flush=True)
+    if show:
+        webbrowser.open(player.address)
+    try:
+        player.run()
+    except KeyboardInterrupt:
+        print("ended")
+    finally:
+        player.stop()

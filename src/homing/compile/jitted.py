@@ -1,0 +1,92 @@
+"""A run's jitted functions of (state, *counts), compiled by way of the export cache where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from homing.compile import xla
+from homing.compile.export_cache import Store
+
+# Stored programs are read by the versions and the card that wrote them: nothing has to stay as it is.
+UNCHECKED = [jax.export.DisabledSafetyCheck.custom_call("__gpu$xla.gpu.triton")]
+
+
+class Programs(NamedTuple):
+    """The compiled programs of a run, for all seeds; counts are Python ints."""
+
+    init: Program
+    """(keys [S]) -> TrainState"""
+    epoch: Program
+    """(train, start, stop) -> (TrainState, metrics [S]); the argument is donated"""
+    evaluate: Program
+    """(train, iteration) -> metrics [S]"""
+
+
+class Program:
+    """A jitted function of (state, values, *counts), called as one of (state, *counts)."""
+
+    def __init__(self, fn: Callable[..., Any], values: Mapping[str, Any], **options: Any):
+        self.fn, self.options, self.values = fn, options, dict(values)
+        self.jitted = jax.jit(fn, **options)
+
+    def __call__(self, state: Any, *counts: Any) -> Any:
+        # A Python int would enter as a weak type, and mixing both kinds of caller would compile twice.
+        return self.jitted(state, self.values, *(jnp.asarray(count, jnp.int32) for count in counts))
+
+    def lower(self, state: Any, *counts: Any) -> Callable[[], Callable[..., Any]]:
+        """Traced; call the result to compile it, which gives a function of (state, *counts)."""
+        lowered = self.jitted.lower(state, self.values, *counts)
+
+        def compile() -> Callable[..., Any]:
+            compiled = xla.build(lowered)
+            return lambda state, *counts: compiled(state, self.values, *counts)
+
+        return compile
+
+    def lower_kept(
+        self, kept: Store, name: str, results: Callable[[Any], Any], state: Any, *counts: Any
+    ) -> Callable[[], Callable[..., Any]]:
+        """The same by way of a store, without tracing what it holds.
+
+        A program is kept as a function of flat lists. `results` gives the structure of what it returns, from
+        the names of its metrics.
+        """
+        leaves, structure = jax.tree.flatten((state, self.values, *counts))
+
+        def make() -> tuple[Any, list[str]]:
+            told: list[str] = []
+
+            def flat(*leaves: Any) -> list[Any]:
+                out = self.fn(*jax.tree.unflatten(structure, leaves))
+                told[:] = sorted(metrics_of(out))
+                return jax.tree.leaves(out)
+
+            return jax.export.export(jax.jit(flat), disabled_checks=UNCHECKED)(*leaves), told
+
+        try:
+            exported, names = kept.exported(name, make)
+        except ValueError:  # it calls a library that exported programs may not rely on
+            return self.lower(state, *counts)
+        donated = range(len(jax.tree.leaves(state))) if "donate_argnums" in self.options else ()
+        lowered = jax.jit(exported.call, donate_argnums=tuple(donated)).lower(*leaves)
+        returned = jax.tree.structure(results(dict.fromkeys(names, 0)))
+
+        def compile() -> Callable[..., Any]:
+            compiled = xla.build(lowered)
+
+            def call(state: Any, *counts: Any) -> Any:
+                return jax.tree.unflatten(returned, compiled(*jax.tree.leaves((state, self.values, *counts))))
+
+            return call
+
+        return compile
+
+
+def metrics_of(result: Any) -> Mapping[str, Any]:
+    """The metrics in what a program returns; `init` has none."""
+    last = result[-1] if isinstance(result, tuple) else result
+    return last if isinstance(last, dict) else {}

@@ -1,0 +1,79 @@
+"""What a user asks of on-policy training, and the whole numbers that follow."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+
+from homing.config.plan import Schedule, check_at_least_one
+
+
+@dataclasses.dataclass(frozen=True)
+class OnPolicyConfig:
+    """Settings of on-policy training; the defaults are the paper's for PPO."""
+
+    total_steps: int = 50_000_000
+    """Environment steps of each seed, all lanes together; the run ends on or just past it."""
+    num_envs: int = 4096
+    """Environments (lanes) of each seed."""
+    unroll_length: int = 5
+    """Steps of every lane that the policy learns from at a time, and then forgets."""
+    spread_episodes: bool = False
+    """Cut the first episodes short at random times, so that later ones do not all begin and end together."""
+    evaluations: int = 100
+    """Evaluations in the run, evenly spread; the last is at its end."""
+    eval_envs: int = 256
+    """Episodes of one evaluation."""
+
+    def __post_init__(self) -> None:
+        check_at_least_one(self, "total_steps", "num_envs", "unroll_length", "evaluations", "eval_envs")
+
+
+@dataclasses.dataclass(frozen=True)
+class OnPolicyPlan(Schedule):
+    """The integers of an on-policy run; every iteration makes the same number of updates."""
+
+    config: OnPolicyConfig
+    updates_per_iteration: int = 1
+
+    def __post_init__(self) -> None:
+        self.check_counts()
+
+    @property
+    def prefill_iterations(self) -> int:
+        return 0
+
+    @property
+    def updates_ratio(self) -> Fraction:
+        return Fraction(self.updates_per_iteration)
+
+    @property
+    def bytes_by_part(self) -> dict[str, int]:
+        config, sizes = self.config, self.sizes
+        row = 2 * (sizes.state_dim + sizes.goal_dim) + sizes.action_dim + 8
+        return {
+            "learner": sizes.learner_bytes,
+            "environments": sizes.env_bytes,
+            "evaluation": sizes.env_bytes * config.eval_envs // config.num_envs,
+            # As it was collected, and once more in the order of the updates.
+            "rollout": 2 * 4 * row * self.steps_per_iteration,
+        }
+
+    def fitting(self, free_bytes: int) -> dict[str, OnPolicyPlan]:
+        """Plans that fit, by the one setting changed."""
+        if self.fits(free_bytes):
+            return {"as asked": self}
+        fewer = self.with_fewer_seeds(free_bytes)
+        return {} if fewer is None else {"seeds": fewer}
+
+    def __str__(self) -> str:
+        config = self.config
+        return "\n".join(
+            [
+                f"steps    {self.total_steps:,} in {self.iterations} iterations of {config.num_envs} envs × "
+                f"{config.unroll_length} steps",
+                f"updates  {self.total_updates:,}, {self.updates_per_iteration} an iteration",
+                self.evaluation_line(),
+                self.memory_line(),
+            ]
+        )

@@ -1,0 +1,163 @@
+"""Tuned settings, as data."""
+
+from __future__ import annotations
+
+import dataclasses
+from fnmatch import fnmatchcase
+from typing import Any
+
+from homing.agents import AGENTS, CRLConfig, PPOConfig, SACConfig, TD3Config
+from homing.config.offpolicy import TrainConfig
+from homing.config.onpolicy import OnPolicyConfig
+from homing.errors import ConfigError, unknown
+from homing.networks import NetConfig
+
+DEFAULT = "paper"
+
+
+@dataclasses.dataclass(frozen=True)
+class Preset:
+    """Settings that belong together."""
+
+    about: str
+    train: Any
+    agent: Any
+
+
+_WIDE = NetConfig(width=1024, depth=4, layer_norm=True)
+_DEEP = NetConfig(width=256, depth=16, layer_norm=True, residual="blocks")
+_BROAD = NetConfig(width=512, dtype="bfloat16")
+_SMALL = NetConfig(width=128, depth=2)
+_SMALL_RELU = NetConfig(width=128, depth=2, activation="relu")
+
+_PAPER = "settings of the paper's main experiments"
+_FAST = "a first curve in minutes on one GPU: 10 M steps, fewer evaluations"
+_FASTEST = "most success in little time on one GPU: 17 M steps, fewer updates, wider nets, falls minded"
+_QUICKSTART = "minutes on two CPU cores, for the smallest environments"
+_QUICK = TrainConfig(greedy=0.25, newest=0.5, final_rate=0.0)
+_TEN_MILLION = dataclasses.replace(_QUICK, total_steps=10_000_000, evaluations=50)
+_RATES: dict[str, Any] = {"critic_lr": 1e-3, "actor_lr": 1e-3}
+_HINDSIGHT: dict[str, Any] = {"her_strategy": "future", "her_share": 1.0, "her_others": 0.5}
+_LITTLE = TrainConfig(
+    total_steps=160_000,
+    num_envs=128,
+    unroll_length=50,
+    updates_per_step=1 / 16,
+    replay_rows=2_000,
+    prefill_rows=300,
+    evaluations=8,
+    eval_envs=128,
+)
+
+PRESETS: dict[str, dict[str, Preset]] = {
+    "crl": {
+        "paper": Preset(_PAPER, TrainConfig(), CRLConfig()),
+        "fast": Preset(
+            _FASTEST,
+            dataclasses.replace(_QUICK, total_steps=17_000_000, evaluations=12, updates_per_step=1 / 32),
+            CRLConfig(
+                objective="infonce",
+                gamma=0.98,
+                mind_falls=True,
+                critic_net=_BROAD,
+                actor_net=_BROAD,
+                **_RATES,
+            ),
+        ),
+        "large": Preset(
+            "the paper's large networks: 4 layers of 1024 units with LayerNorm",
+            TrainConfig(total_steps=300_000_000),
+            CRLConfig(critic_net=_WIDE, actor_net=_WIDE),
+        ),
+        "deep": Preset(
+            "residual networks of depth 16 with batches of 512 rows",
+            TrainConfig(
+                total_steps=100_000_000,
+                num_envs=512,
+                batch_size=512,
+                updates_per_step=1 / 40,
+                evaluations=100,
+            ),
+            CRLConfig(objective="infonce", actor_lr=3e-4, critic_net=_DEEP, actor_net=_DEEP),
+        ),
+        "quickstart": Preset(
+            _QUICKSTART,
+            _LITTLE,
+            # The entropy's weight starts at 1, which is far too much here: a short run must lower it quickly.
+            CRLConfig(critic_net=_SMALL, actor_net=_SMALL, alpha_lr=3e-3),
+        ),
+    },
+    "sac": {
+        "paper": Preset(_PAPER, TrainConfig(), SACConfig()),
+        "fast": Preset(_FAST, _TEN_MILLION, SACConfig(alpha_lr=3e-3, **_RATES, **_HINDSIGHT)),
+        "quickstart": Preset(
+            _QUICKSTART,
+            _LITTLE,
+            SACConfig(her=True, critic_net=_SMALL_RELU, actor_net=_SMALL_RELU, alpha_lr=3e-3),
+        ),
+    },
+    "td3": {
+        "paper": Preset(_PAPER, TrainConfig(), TD3Config()),
+        "fast": Preset(_FAST, _TEN_MILLION, TD3Config(action_cost=0.3, **_RATES, **_HINDSIGHT)),
+        "quickstart": Preset(
+            _QUICKSTART, _LITTLE, TD3Config(her=True, critic_net=_SMALL_RELU, actor_net=_SMALL_RELU)
+        ),
+    },
+    "ppo": {
+        "paper": Preset(_PAPER, OnPolicyConfig(), PPOConfig()),
+        "fast": Preset(_FAST, OnPolicyConfig(total_steps=10_000_000, evaluations=50), PPOConfig()),
+        "dense": Preset(
+            "for dense rewards (--reward dense): longer rollouts, used eight times, with more entropy",
+            OnPolicyConfig(total_steps=50_000_000, unroll_length=20, spread_episodes=True, evaluations=50),
+            PPOConfig(
+                entropy_weight=0.01,
+                reward_scale=0.1,
+                minibatches=32,
+                passes=8,
+                actor_net=_SMALL,
+                value_net=_SMALL,
+                normalise_observations=True,
+            ),
+        ),
+        "quickstart": Preset(
+            _QUICKSTART,
+            OnPolicyConfig(total_steps=500_000, num_envs=128, unroll_length=20, evaluations=8, eval_envs=128),
+            PPOConfig(minibatches=4, passes=4, actor_net=_SMALL, value_net=_SMALL),
+        ),
+    },
+}
+
+# Where a preset has other settings in some environments: preset, pattern of ids, agent.
+ENV_CHANGES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
+    "paper": {"humanoid*": {agent: {"num_envs": 512} for agent in ("crl", "sac", "td3")}},
+    # Ten metres take some hundred steps: whoever begins anew sooner sees more of the way.
+    "fast": {"ant": {agent: {"restart_after": 300} for agent in ("crl", "sac", "td3")}},
+}
+
+
+def preset(agent: str, name: str, env: str | None = None) -> Preset:
+    """The preset called `name` of an agent, with its exceptions for an environment."""
+    if agent not in PRESETS:
+        raise unknown("agent", agent, PRESETS)
+    if name not in PRESETS[agent]:
+        raise unknown(f"preset of {agent}", name, PRESETS[agent])
+    chosen = PRESETS[agent][name]
+    for pattern, changes in ENV_CHANGES.get(name, {}).items():
+        if fnmatchcase(env or "", pattern):
+            train = dataclasses.replace(chosen.train, **changes.get(agent, {}))
+            chosen = dataclasses.replace(chosen, train=train)
+    return chosen
+
+
+def register_agent(name: str, config: type, agent: type, train: Any = None) -> None:
+    """Make an agent of your own known by name, as `homing.train` and the command line take it.
+
+    config: a frozen dataclass with a default for every field
+    agent:  built as `agent(config(), spec)`; see `homing.agents.base` for what it must have
+    train:  settings of the loop it starts from, those of the paper if not given
+    """
+    if name in AGENTS and AGENTS[name] != (config, agent):
+        raise ConfigError(f"there is an agent {name!r} already; choose another name")
+    AGENTS[name] = (config, agent)
+    about = f"the defaults of {config.__name__}"
+    PRESETS[name] = {DEFAULT: Preset(about, train or TrainConfig(), config())}

@@ -1,0 +1,19 @@
+"""Networks: modules, stacks of them, and the optimiser step."""
+
+from homing.networks.modules import ACTIVATIONS, COMPUTE_DTYPES, MLP, NetConfig, depth_of, nets_of
+from homing.networks.optim import ADAM, Fit, adam
+from homing.networks.stack import Member, Stack
+
+__all__ = [
+    "ACTIVATIONS",
+    "ADAM",
+    "COMPUTE_DTYPES",
+    "MLP",
+    "Fit",
+    "Member",
+    "NetConfig",
+    "Stack",
+    "adam",
+    "depth_of",
+    "nets_of",
+]

@@ -1,0 +1,208 @@
+"""MuJoCo XLA behind the seam, with solvers of our own for contact forces and accelerations.
+
+A frame of MJX factorises a small matrix in every turn of its solver, which a GPU does by library calls, and
+searches along every way in a loop that all lanes leave when the last one is done.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+from flax import struct
+
+from homing.compile import xla
+from homing.errors import ConfigError
+from homing.physics.engine import Layout, Links, Timing, layout_of
+from homing.physics.quiet import quietly
+from homing.physics.solvers import Constraints, constrained, solve
+from homing.physics.walls import WallWindow, place_windows
+
+with quietly():
+    from mujoco import mjx
+
+Array = jax.Array
+MOST_TURNS = 8
+"""Of the solver, where a model allows more: they are laid out, and it is exact before."""
+LARGEST = 40
+"""Coordinates up to which a matrix is eliminated entry by entry."""
+IN_REGISTERS = 24
+"""The same inside a kernel, where a triangle of it lies in a thread's registers."""
+
+
+class MjxState(struct.PyTreeNode):
+    """What MJX must remember between steps, and the link frames of its last kinematics pass."""
+
+    q: Array
+    qd: Array
+    warmstart: Array
+    pos: Array
+    rot: Array
+    vel: Array
+    ang: Array
+
+
+class MjxMujoco:
+    """MuJoCo's own dynamics and contact solver on the device."""
+
+    def __init__(self, model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]):
+        if model.na:
+            raise ConfigError(
+                "this model has motors with a state of their own, which the mjx pipeline does not keep; "
+                "use motors without one"
+            )
+        self.model = mjx.put_model(model, impl="jax")
+        self.frames, self.contacts = timing.frames, timing.contacts
+        self.dt = timing.dt
+        self.windows = tuple(window.bind(model) for window in windows)
+        self.layout: Layout = layout_of(model, _initial(model))
+        self._roots = np.asarray(model.body_rootid[1:])
+
+    def init(self, q: Array, qd: Array) -> MjxState:
+        return jax.vmap(self._start)(q, qd)
+
+    def step(self, state: MjxState, ctrl: Array) -> MjxState:
+        return jax.vmap(self._step_lane)(state, ctrl)
+
+    def _start(self, q: Array, qd: Array) -> MjxState:
+        data = mjx.make_data(self.model).replace(qpos=q, qvel=qd)
+        for part in (mjx.kinematics, mjx.com_pos, mjx.com_vel):
+            data = part(self.model, data)
+        return self._close(data)
+
+    def _step_lane(self, state: MjxState, ctrl: Array) -> MjxState:
+        model = self._with_near_walls(state.pos)
+
+        def frame(_: Array, state: MjxState) -> MjxState:
+            data = mjx.make_data(self.model)
+            data = data.replace(qpos=state.q, qvel=state.qd, qacc_warmstart=state.warmstart, ctrl=ctrl)
+            return self._close(self._frame(model, data))
+
+        return jax.lax.fori_loop(0, self.frames, frame, state)
+
+    def _frame(self, model: mjx.Model, data: mjx.Data) -> mjx.Data:
+        return mjx.step(model, data)
+
+    def _with_near_walls(self, pos: Array) -> mjx.Model:
+        geom_pos = place_windows(self.windows, self.model.geom_pos, pos)
+        return self.model.replace(geom_pos=geom_pos)
+
+    def _close(self, data: mjx.Data) -> MjxState:
+        offset = data.xpos[1:] - data.subtree_com[self._roots]
+        ang, vel = data.cvel[1:, :3], data.cvel[1:, 3:]
+        return MjxState(
+            q=data.qpos,
+            qd=data.qvel,
+            warmstart=data.qacc_warmstart,
+            pos=data.xpos[1:],
+            rot=data.xquat[1:],
+            vel=vel - jnp.cross(offset, ang),
+            ang=ang,
+        )
+
+    def q(self, state: MjxState) -> Array:
+        return state.q
+
+    def qd(self, state: MjxState) -> Array:
+        return state.qd
+
+    def links(self, state: MjxState) -> Links:
+        return Links(state.pos, state.rot, state.vel, state.ang)
+
+    def mass_features(self, state: MjxState) -> tuple[Array, Array]:
+        raise ConfigError(
+            "this body observes link inertias, which the mjx pipeline does not give; use spring"
+        )
+
+    def torques(self, state: MjxState, ctrl: Array) -> Array:
+        raise ConfigError(
+            "this body observes motor torques, which the mjx pipeline does not give; use spring"
+        )
+
+
+class Mjx(MjxMujoco):
+    """The same equations, solved by steps that are laid out: see `homing.physics.solvers`."""
+
+    def _frame(self, model: mjx.Model, data: mjx.Data) -> mjx.Data:
+        # A GPU would otherwise multiply with ten bits.
+        with jax.default_matmul_precision("highest"):
+            for part in (mjx.kinematics, mjx.com_pos, mjx.crb, mjx.collision):
+                data = part(model, data)
+            data = mjx.make_constraint(model, _with_deepest(data, self.contacts))
+            data = mjx.fwd_actuation(model, mjx.fwd_velocity(model, mjx.transmission(model, data)))
+            force = data.qfrc_passive - data.qfrc_bias + data.qfrc_actuator
+            return self._move(model, data, mjx.full_m(model, data), force)
+
+    def _move(self, model: mjx.Model, data: mjx.Data, mass: Array, force: Array) -> mjx.Data:
+        # Computed once, instead of anew in every turn that reads them.
+        mass, force, rules = jax.lax.optimization_barrier((mass, force, _constraints(data)))
+        turns = min(int(model.opt.iterations), MOST_TURNS)
+        acceleration, push = _constrained(mass, force, rules, data.qacc_warmstart, turns)
+        taken = acceleration
+        if not model.opt.disableflags & mjx.DisableBit.EULERDAMP:
+            taken = solve(mass + model.opt.timestep * jnp.diag(model.dof_damping), force + push)
+        moved = mjx.euler(_undamped(model), data.replace(qacc=taken))
+        return moved.replace(qacc_warmstart=acceleration)
+
+    @classmethod
+    def supports(cls, model: mujoco.MjModel) -> str | None:
+        """Why a model cannot run here, or None if it can."""
+        has = {
+            "elliptic friction cones": model.opt.cone != mujoco.mjtCone.mjCONE_PYRAMIDAL,
+            "another solver than Newton's": model.opt.solver != mujoco.mjtSolver.mjSOL_NEWTON,
+            "another integrator than Euler's": model.opt.integrator != mujoco.mjtIntegrator.mjINT_EULER,
+            "friction of joints": bool(np.any(model.dof_frictionloss)),
+            "tendons": model.ntendon > 0,
+            "many joints": model.nv > LARGEST,
+        }
+        return next((f"it has {what}" for what, there in has.items() if there), None)
+
+
+def mjx_engine(model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]) -> MjxMujoco:
+    """This engine, or MuJoCo's own solver for a model that it cannot run."""
+    return (Mjx if Mjx.supports(model) is None else MjxMujoco)(model, timing, windows)
+
+
+def _constrained(
+    mass: Array, force: Array, rules: Constraints, before: Array, turns: int
+) -> tuple[Array, Array]:
+    plain = functools.partial(constrained, turns=turns)
+    if not xla.kernels(asked_for=True) or len(force) > IN_REGISTERS:
+        return plain(mass, force, rules, before)
+    from homing.physics import kernels
+
+    kernel = functools.partial(kernels.constrained, turns=turns)
+    return jax.lax.platform_dependent(mass, force, rules, before, cuda=kernel, default=plain)
+
+
+def _undamped(model: mjx.Model) -> mjx.Model:
+    flags: Any = model.opt.disableflags | mjx.DisableBit.EULERDAMP
+    return cast(mjx.Model, model.tree_replace({"opt.disableflags": flags}))
+
+
+def _with_deepest(data: mjx.Data, count: int | None) -> mjx.Data:
+    """Only the contacts that overlap most or are nearest; the others would be rows of zeros."""
+    contact = data._impl.contact
+    if count is None or count >= len(contact.dim) or len(set(contact.dim)) > 1:
+        return data
+    kept = jax.lax.top_k(-contact.dist, count)[1]
+    contact = jax.tree.map(lambda field: field[kept], contact).replace(dim=contact.dim[:count])
+    return cast(mjx.Data, data.tree_replace({"_impl.contact": contact}))
+
+
+def _constraints(data: mjx.Data) -> Constraints:
+    inner = data._impl
+    equalities = jnp.arange(inner.efc_J.shape[0]) < inner.ne
+    return Constraints(inner.efc_J, inner.efc_aref, inner.efc_D, equalities)
+
+
+def _initial(model: mujoco.MjModel) -> np.ndarray:
+    """The pose that a robot file names as its start, or the model's own."""
+    for i in range(model.nnumeric):
+        if model.numeric(i).name == "init_qpos":
+            return np.array(model.numeric(i).data)
+    return np.array(model.qpos0)

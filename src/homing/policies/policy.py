@@ -1,0 +1,65 @@
+"""One trained policy, as a function of state and goal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from homing.errors import ConfigError
+from homing.types import Array, Obs
+
+if TYPE_CHECKING:  # heavy to import
+    from homing.policies import Policies
+
+
+class Policy:
+    """A trained policy: `policy(state, goal)` is the action that it thinks best, in [−1, 1].
+
+    States [..., state_dim] and goals [..., goal_dim] are NumPy or JAX arrays. `card` tells how it was made.
+    """
+
+    def __init__(self, policies: Policies, seed: int | None = None):
+        self.env, self.agent, self.card = policies.choice.env, policies.agent_name, policies.card
+        self.seed, self.iteration = policies.seeds[policies.place(seed)], policies.iteration
+        self.choice, self.spec = policies.choice, policies.spec
+        self._agent, self._learner = policies.agent, policies.one(seed)
+        self._act, self._value = jax.jit(self.act), jax.jit(self.worth)
+
+    def __call__(self, state: Any, goal: Any) -> Array:
+        return self._act(self._obs(state, goal))
+
+    def value(self, state: Any, goal: Any, action: Any = None) -> Array:
+        """What the critic thinks of an action, of the policy's own if none is given [...]."""
+        self.check_critic()
+        return self._value(self._obs(state, goal), None if action is None else jnp.asarray(action))
+
+    def make_env(self, num_envs: int = 1, id: str | None = None) -> Any:
+        """The environment that it was trained in, or another one with states and goals of the same size."""
+        from homing.training.build import check_alike
+
+        env = self.choice.make(num_envs, id)
+        check_alike(self, env)
+        return env
+
+    def check_critic(self) -> None:
+        """Refuse an agent that values nothing."""
+        if not hasattr(self._agent, "value"):
+            raise ConfigError(f"agents of the kind {self.agent!r} have no critic to ask")
+
+    def act(self, obs: Obs) -> Array:
+        """The greedy action, for code that is compiled as a whole."""
+        return self._agent.act(self._learner, obs, jax.random.key(0), explore=False)
+
+    def worth(self, obs: Obs, action: Array | None = None) -> Array:
+        """`value`, for code that is compiled as a whole."""
+        return self._agent.value(self._learner, obs, self.act(obs) if action is None else action)
+
+    def _obs(self, state: Any, goal: Any) -> Obs:
+        obs = Obs(state=jnp.asarray(state, jnp.float32), goal=jnp.asarray(goal, jnp.float32))
+        for name, size in (("state", self.spec.state_dim), ("goal", self.spec.goal_dim)):
+            shape = getattr(obs, name).shape
+            if not shape or shape[-1] != size:
+                raise ConfigError(f"a {name} of {self.env} has {size} entries; this one is {shape}")
+        return obs

@@ -1,0 +1,96 @@
+"""Other places that metrics go to, beside the run's own file."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from homing.config.run import RunConfig, SaveConfig, to_json
+from homing.errors import ConfigError
+from homing.runs.folder import Row
+
+# Columns that say where a row belongs, not what was measured.
+PLACES = ("seed", "iteration", "step", "updates", "finite")
+
+
+class Tracker(Protocol):
+    def write(self, step: int, rows: Sequence[Row], summary: dict[str, dict[str, float]]) -> None: ...
+    def close(self) -> None: ...
+
+
+def values(rows: Sequence[Row], summary: dict[str, dict[str, float]]) -> dict[str, float]:
+    """`eval/success_any/seed_3` of each seed, and `eval/success_any` over them (its IQM)."""
+    told = {name: stats["iqm"] for name, stats in summary.items()}
+    for row in rows:
+        told |= {f"{name}/seed_{row['seed']}": v for name, v in row.items() if name not in PLACES}
+    return told
+
+
+class TensorBoard:
+    """Event files; those after `step`, of a run that is resumed, no longer count."""
+
+    def __init__(self, folder: Path, step: int):
+        from tensorboardX import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
+
+    def write(self, step: int, rows: Sequence[Row], summary: dict[str, dict[str, float]]) -> None:
+        for name, value in values(rows, summary).items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WandB:
+    """Weights & Biases; the folder's name is the run's id, so that a resumed run goes on there."""
+
+    def __init__(self, folder: Path, config: RunConfig):
+        import wandb
+
+        self._run = wandb.init(
+            project="homing",
+            id=folder.name,
+            name=folder.name,
+            dir=str(folder),
+            config=to_json(config),
+            mode=config.save.wandb,
+            resume="allow",
+        )
+
+    def write(self, step: int, rows: Sequence[Row], summary: dict[str, dict[str, float]]) -> None:
+        self._run.log(values(rows, summary), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def check_installed(save: SaveConfig) -> None:
+    """Before anything is compiled: is what was asked for there?"""
+    for wanted, module, extra in (
+        (save.tensorboard == "on", "tensorboardX", "tensorboard"),
+        (save.wandb != "off", "wandb", "wandb"),
+    ):
+        if wanted and not _installed(module):
+            raise ConfigError(f'{module} is not installed: pip install "homing[{extra}]"')
+
+
+def trackers(folder: Path, config: RunConfig, step: int) -> list[Tracker]:
+    """The trackers that the run's settings ask for; `step` is where the run begins."""
+    made: list[Tracker] = []
+    if config.save.tensorboard == "on" or (config.save.tensorboard == "auto" and _installed("tensorboardX")):
+        made.append(TensorBoard(folder / "tensorboard", step))
+    if config.save.wandb != "off":
+        made.append(WandB(folder, config))
+    return made
+
+
+def _installed(module: str) -> bool:
+    return module in sys.modules or importlib.util.find_spec(module) is not None
+
+
+__all__ = ["TensorBoard", "Tracker", "WandB", "check_installed", "trackers", "values"]

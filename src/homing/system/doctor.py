@@ -1,0 +1,144 @@
+"""Is this machine set up well, and what to do if it is not."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from homing.errors import HomingError
+from homing.system import hardware
+
+CUDA_FIX = (
+    'install the CUDA build with `pip install "homing[cuda]"` (from a checkout: `pip install ".[cuda]"`)'
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at; `fix` is empty where all is well."""
+
+    what: str
+    found: str
+    fix: str = ""
+
+    @property
+    def well(self) -> bool:
+        return not self.fix
+
+
+def examine() -> list[Finding]:
+    """Look at everything a run depends on."""
+    return [*_versions(), _devices(), _gpu_seen(), _arithmetic(), _memory(), _disk(), _drawing(), _films()]
+
+
+def _versions() -> list[Finding]:
+    found = hardware.versions()
+    findings = [Finding("versions", ", ".join(f"{name} {version}" for name, version in found.items()))]
+    if found.get("mujoco") != found.get("mujoco-mjx"):
+        findings.append(
+            Finding(
+                "mujoco and mjx",
+                f"{found.get('mujoco')} beside {found.get('mujoco-mjx')}",
+                "install a matched pair in a new environment: pip install mujoco==3.17.0 mujoco-mjx==3.17.0",
+            )
+        )
+    return findings
+
+
+def _devices() -> Finding:
+    return Finding("JAX devices", ", ".join(f"{d.platform}:{d.id} ({d.device_kind})" for d in jax.devices()))
+
+
+def unseen_gpus() -> list[str]:
+    """GPUs that the machine has while JAX computes on the CPU."""
+    return hardware.machine_gpus() if jax.default_backend() == "cpu" else []
+
+
+def require_seen_gpu() -> None:
+    """Refuse to compute on the CPU of a machine that has a GPU."""
+    if unseen := unseen_gpus():
+        raise HomingError(
+            f"this machine has a GPU ({unseen[0].split('(')[0].strip()}) that JAX does not see; {CUDA_FIX}, "
+            "or pass --cpu to compute on the CPU"
+        )
+
+
+def _gpu_seen() -> Finding:
+    gpus = hardware.machine_gpus()
+    if not gpus:
+        return Finding("GPU", "none that nvidia-smi knows; computing on the CPU is fine for small runs")
+    if jax.default_backend() == "cpu":
+        return Finding("GPU", f"{gpus[0]}, which JAX does not see", CUDA_FIX)
+    return Finding("GPU", f"{len(gpus)} in the machine, {jax.local_device_count()} used by JAX")
+
+
+def _arithmetic() -> Finding:
+    """Compile and run something, since a device can be listed and still not work."""
+    try:
+        total = float(jax.jit(lambda x: (x @ x).sum())(jnp.ones((64, 64), jnp.float32)))
+    except Exception as error:  # whatever the backend throws is what the user needs to read
+        return Finding(
+            "arithmetic", f"fails: {str(error).splitlines()[0]}", "check the driver and the JAX build"
+        )
+    well = total == 64.0**3
+    return Finding(
+        "arithmetic",
+        "a matrix product comes out right" if well else f"gives {total}",
+        "" if well else "check the JAX build",
+    )
+
+
+def free_bytes() -> int | None:
+    """Memory that the first device can still give, or that the machine has for the CPU."""
+    device = jax.devices()[0]
+    if device.platform == "cpu":
+        try:
+            with open("/proc/meminfo") as file:
+                fields = dict(line.split(":", 1) for line in file)
+            return int(fields["MemAvailable"].split()[0]) * 1024
+        except (OSError, KeyError, ValueError):
+            return None
+    stats = device.memory_stats() or {}
+    if "bytes_limit" not in stats:
+        return None
+    return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
+
+
+def _memory() -> Finding:
+    free = free_bytes()
+    if free is None:
+        return Finding("free memory", "cannot be told here")
+    fix = "close other programs: less than 2 GiB is free" if free < 2 << 30 else ""
+    return Finding("free memory", f"{free / 2**30:.1f} GiB", fix)
+
+
+def _disk() -> Finding:
+    free = shutil.disk_usage(".").free
+    fix = "free some disk space: checkpoints need room" if free < 1 << 30 else ""
+    return Finding("free disk here", f"{free / 2**30:.1f} GiB", fix)
+
+
+def _drawing() -> Finding:
+    from homing.physics import Model
+    from homing.physics.drawing import Camera, Drawer
+
+    try:
+        model = Model.from_xml("<mujoco><worldbody><geom type='sphere' size='1'/></worldbody></mujoco>")
+        with Drawer(model, (), 32, 32, tile=1.0) as drawer:
+            drawer.draw(np.zeros((0, 3)), np.zeros((0, 4)), Camera((0.0, 0.0, 0.0), 4.0))
+    except HomingError as error:
+        return Finding("drawing", "does not work", str(error))
+    return Finding("drawing", "works")
+
+
+def _films() -> Finding:
+    try:
+        import imageio_ffmpeg
+
+        return Finding("films", f"ffmpeg {imageio_ffmpeg.get_ffmpeg_version()}")
+    except (ImportError, RuntimeError) as error:
+        return Finding("films", f"no mp4 ({error})", "pip install 'imageio[ffmpeg]'; .gif works without it")

@@ -1,0 +1,58 @@
+"""What a measurement was made with: hardware, versions, date."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import subprocess
+from importlib import metadata
+
+import jax
+
+from homing.compile.programs import cpu_cores
+
+PACKAGES = ("jax", "jaxlib", "brax", "mujoco", "mujoco-mjx", "flax", "optax", "numpy")
+
+
+def versions() -> dict[str, str]:
+    """Versions of what results depend on, by package; a package that is not installed is left out."""
+    from homing.version import __version__
+
+    found = {"homing": __version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def cpu_name() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+        return names[0] if names else platform.processor()
+    except OSError:
+        return platform.processor() or platform.machine()
+
+
+def machine_gpus() -> list[str]:
+    """GPUs that the driver knows, whether or not JAX can use them."""
+    try:
+        answer = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [line.strip() for line in answer.stdout.splitlines() if line.startswith("GPU")]
+
+
+def describe() -> dict:
+    """Hardware, versions and the day, to stand beside a number."""
+    device = jax.devices()[0]
+    return {
+        "device": device.device_kind if device.platform != "cpu" else cpu_name(),
+        "platform": device.platform,
+        "devices": jax.device_count(),
+        "cpu_cores": cpu_cores(),
+        "versions": versions(),
+        "date": datetime.date.today().isoformat(),
+    }

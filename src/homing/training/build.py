@@ -1,0 +1,113 @@
+"""From a run's settings to its parts: environments, agent, plan and training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+from homing.agents import make_agent
+from homing.config.onpolicy import OnPolicyConfig, OnPolicyPlan
+from homing.config.plan import Schedule
+from homing.config.run import RunConfig
+from homing.envs import make
+from homing.errors import ConfigError
+from homing.training import offpolicy, onpolicy
+
+
+class Parts(NamedTuple):
+    """What a run is made of; nothing is allocated or compiled yet."""
+
+    env: Any
+    eval_env: Any
+    agent: Any
+    plan: Any  # a Schedule, of the loop's kind
+
+    @property
+    def loop(self) -> Any:
+        """The training loop of one seed."""
+        return make_loop(self.env, self.agent, self.plan)
+
+
+def build(config: RunConfig) -> Parts:
+    """Environments, agent and plan; every impossible setting is found here."""
+    env = environment(config, config.env, config.train.num_envs)
+    if config.eval_env in (None, config.env):
+        eval_env = env
+    else:
+        eval_env = environment(config, config.eval_env, config.train.eval_envs)
+    eval_env = eval_env.of_size(config.train.eval_envs, restarts=False)
+    check_alike(env, eval_env)
+    env = _cut_short(env, config)
+    agent = make_agent(config.settings, env.spec)
+    check_relabelled_reward(config, env, agent)
+    return Parts(env, eval_env, agent, make_plan(config.train, env, agent, seeds=len(config.seeds)))
+
+
+def _cut_short(env: Any, config: RunConfig) -> Any:
+    """The environment to train in, whose episodes may end sooner than the evaluation's."""
+    length = getattr(config.train, "restart_after", None)
+    if length is None or length >= config.episode_length:
+        return env
+    return env.of_size(config.train.num_envs, episode_length=length)
+
+
+class InEnvironment(Protocol):
+    """The settings by which an environment is made; a RunConfig has them."""
+
+    @property
+    def env(self) -> str: ...
+    @property
+    def episode_length(self) -> int: ...
+    @property
+    def physics(self) -> str | None: ...
+    @property
+    def reward(self) -> str: ...
+    @property
+    def options(self) -> Mapping[str, Any]: ...
+
+
+def environment(config: InEnvironment, id: str, num_envs: int) -> Any:
+    """An environment of the run; its options hold for the one that is trained in."""
+    return make(
+        id,
+        num_envs=num_envs,
+        episode_length=config.episode_length,
+        physics=config.physics,
+        reward=config.reward,
+        options=config.options if id == config.env else None,
+    )
+
+
+def check_relabelled_reward(config: RunConfig, env: Any, agent: Any) -> None:
+    """A dense reward is computed anew from stored states: narrow ones would drown it in rounding."""
+    storage = getattr(config.train, "storage", "float32")
+    relabels = getattr(agent, "goal_sampler", "commanded") != "commanded"
+    if env.shaping is not None and relabels and storage != "float32":
+        raise ConfigError(
+            f"a dense reward for other goals needs --storage float32, not {storage}; "
+            "or train with the sparse reward, or without --her"
+        )
+
+
+def check_alike(env: Any, other: Any) -> None:
+    """Refuse to evaluate a policy where its states, goals or actions have other sizes."""
+    for name in ("state_dim", "goal_dim", "action_dim"):
+        ours, theirs = getattr(env.spec, name), getattr(other.spec, name)
+        if ours != theirs:
+            raise ConfigError(
+                f"a policy of {env.spec.id} cannot act in {other.spec.id}: "
+                f"{name} is {theirs} there and {ours} here"
+            )
+
+
+def make_plan(config: Any, env: Any, agent: Any, seeds: int = 1) -> Any:
+    """The plan of a run, by the kind of its settings; shapes are traced, nothing is allocated."""
+    if isinstance(config, OnPolicyConfig):
+        return onpolicy.make_plan(config, env, agent, seeds)
+    return offpolicy.make_plan(config, env, agent, seeds)
+
+
+def make_loop(env: Any, agent: Any, plan: Schedule) -> Any:
+    """The loop that carries out a plan: `init`, `epoch` and `evaluate` for one seed."""
+    kind = onpolicy.OnPolicy if isinstance(plan, OnPolicyPlan) else offpolicy.OffPolicy
+    return kind(env, agent, plan)  # type: ignore[arg-type]

@@ -1,0 +1,93 @@
+"""How well a policy reaches goals: one episode in every lane."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import lax
+
+from homing.data.rollout import Policy
+from homing.types import Array, EnvState, Key, Metrics
+
+
+class Tally(struct.PyTreeNode):
+    """Running sums over the first episode of each lane, all [N]."""
+
+    running: Array  # bool: the first episode is not over
+    steps: Array
+    reward: Array
+    near: dict[str, Array]  # steps on which a success metric held
+    at_end: dict[str, Array]  # its value at the last step
+    distance_sum: Array
+    distance: Array  # at the last step
+
+
+def evaluate(env: Any, policy: Policy, key: Key) -> Metrics:
+    """Means over lanes of fresh starts and goals; lanes whose first episode is over stop counting.
+
+    `success_any`: reached at least once. `success_end`: within the threshold at the last step.
+    `time_near_goal`: share of the episode's time limit spent there. Other success metrics are counted alike.
+    """
+    k_start, k_steps = jax.random.split(key)
+    state = env.reset(k_start)
+
+    def step(carry: tuple[EnvState, Tally], k_action: Key) -> tuple[tuple[EnvState, Tally], None]:
+        state, tally = carry
+        # Only first episodes count: no need to deal starts for later ones.
+        state = env.advance(state, policy(state.obs, k_action))
+        return (state, _count(tally, state)), None
+
+    tally = _nothing(state)
+    (_, tally), _ = lax.scan(step, (state, tally), jax.random.split(k_steps, env.episode_length))
+    return _summary(tally, env.episode_length, "distance" in state.metrics)
+
+
+def _nothing(state: EnvState) -> Tally:
+    zeros = jnp.zeros(state.reward.shape, jnp.float32)
+    successes = {name: zeros for name in state.metrics if name.startswith("success")}
+    return Tally(
+        running=jnp.ones(state.reward.shape, bool),
+        steps=zeros,
+        reward=zeros,
+        near=successes,
+        at_end=dict(successes),
+        distance_sum=zeros,
+        distance=zeros,
+    )
+
+
+def _count(tally: Tally, state: EnvState) -> Tally:
+    counts = tally.running
+
+    def added(total: Array, value: Array) -> Array:
+        return total + jnp.where(counts, value, 0).astype(jnp.float32)
+
+    def latest(old: Array, value: Array) -> Array:
+        return jnp.where(counts, value, old)
+
+    distance = state.metrics.get("distance", tally.distance)
+    return Tally(
+        running=counts & ~state.ended,
+        steps=added(tally.steps, jnp.ones_like(tally.steps)),
+        reward=added(tally.reward, state.reward),
+        near={name: added(total, state.metrics[name]) for name, total in tally.near.items()},
+        at_end={name: latest(old, state.metrics[name]) for name, old in tally.at_end.items()},
+        distance_sum=added(tally.distance_sum, distance),
+        distance=latest(tally.distance, distance),
+    )
+
+
+def _summary(tally: Tally, episode_length: int, has_distance: bool) -> Metrics:
+    metrics = {"episode_length": jnp.mean(tally.steps), "return": jnp.mean(tally.reward)}
+    for name, near in tally.near.items():
+        suffix = name.removeprefix("success")
+        metrics[f"success{suffix}_any"] = jnp.mean((near > 0).astype(jnp.float32))
+        metrics[f"success{suffix}_end"] = jnp.mean(tally.at_end[name])
+        metrics[f"time_near_goal{suffix}"] = jnp.mean(near) / episode_length
+    if has_distance:
+        metrics["final_distance"] = jnp.mean(tally.distance)
+        metrics["mean_distance"] = jnp.mean(tally.distance_sum / tally.steps)
+    return metrics

@@ -1,0 +1,192 @@
+"""Seen from above: the paths of many episodes, and what a critic thinks of every place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from homing.envs.goal_space import GoalSpace, free_entries, goal_space
+from homing.errors import ConfigError
+from homing.types import Array, EnvState, Key, Obs
+from homing.viz.render import aimed
+from homing.viz.video import Actor
+
+Over = Literal["goals", "states"]
+GRID = 96  # squares along the longer side of a map
+# What a contrastive critic's number is, up to its sign: a distance between representations.
+DISTANCES = {"l2": "‖φ(s, a) − ψ(g)‖", "l1": "‖φ(s, a) − ψ(g)‖₁", "l2_squared": "‖φ(s, a) − ψ(g)‖²"}
+
+
+class Scale(NamedTuple):
+    """What the numbers of a map mean: shown is `sign` times what the critic says."""
+
+    name: str
+    sign: float
+
+    @property
+    def near_is_low(self) -> bool:
+        return self.sign < 0
+
+
+def scale_of(settings: Any) -> Scale:
+    """How to read the critic of an agent with these settings."""
+    energy = getattr(settings, "energy", None)
+    if energy in DISTANCES:
+        return Scale(f"distance {DISTANCES[energy]}", -1.0)
+    return Scale("f(s, a, g)" if energy else "value", 1.0)
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """First episodes of many lanes, and where each went."""
+
+    label: str
+    space: GoalSpace
+    track: np.ndarray  # [T + 1, N, goal_dim]: what goals are about
+    robot: np.ndarray  # [T, N, 2]: where the robot's root is before each step
+    length: np.ndarray  # [N]: steps of the episode
+    reached: np.ndarray  # [N] bool: at least once
+    goal: np.ndarray  # [N, goal_dim]
+    dt: float
+
+
+def walk(actor: Actor, start_seed: int, goal: np.ndarray | None) -> Episodes:
+    """One episode in every lane of the actor's environment."""
+    env = actor.env
+    root = env.scene.engine.layout.links.index(env.scene.spec.body.root)
+
+    def run(learner: Any, key: Key) -> Any:
+        k_reset, k_steps = jax.random.split(key)
+        first = aimed(env.reset(k_reset), goal)
+
+        def body(state: EnvState, k_action: Key) -> Any:
+            robot = env.scene.engine.links(state.physics).pos[:, root, :2]
+            after = env.advance(state, actor.act(learner, state.obs, k_action))
+            return aimed(after, goal), (after.achieved_goal, robot, after.metrics["success"], after.ended)
+
+        keys = jax.random.split(k_steps, env.episode_length)
+        return first.obs.goal, first.achieved_goal, jax.lax.scan(body, first, keys)[1]
+
+    goals, begin, (track, robot, success, ended) = jax.tree.map(
+        np.asarray, jax.jit(run)(actor.learner, jax.random.key(start_seed))
+    )
+    length = np.where(ended.any(axis=0), ended.argmax(axis=0) + 1, len(ended))
+    counted = np.arange(len(ended))[:, None] < length
+    return Episodes(
+        actor.label,
+        goal_space(env),
+        np.concatenate([begin[None], track]),
+        robot,
+        length,
+        np.any((success > 0) & counted, axis=0),
+        goals,
+        env.spec.dt,
+    )
+
+
+@dataclass(frozen=True)
+class CriticMap:
+    """What a critic says of places: of goals seen from one state, or of states seen from one goal."""
+
+    label: str
+    space: GoalSpace
+    over: Over
+    places: np.ndarray  # [rows, columns, 2]
+    values: np.ndarray  # [rows, columns]
+    free: np.ndarray  # [rows, columns] bool: not inside of a wall
+    scale: Scale
+    at: np.ndarray  # [2]: the state, where goals vary
+    goal: np.ndarray | None  # [goal_dim], where states vary
+
+
+def critic_map(
+    actor: Actor,
+    over: Over,
+    start_seed: int,
+    goal: str | None = None,
+    at: str | None = None,
+    size: int = GRID,
+) -> CriticMap:
+    """Ask a policy's critic about its own actions, all over the floor."""
+    space = goal_space(actor.env)
+    state, drawn = _start(actor.env, start_seed)
+    if at is not None:
+        state = placed(actor.env, state, space.parse(at))
+    target = drawn if goal is None else space.parse(goal)
+    places = space.grid(size) if space.flat else space.grid(4 * size)[:1]
+    values = asked(actor, over)(actor.learner, state, places, target)
+    scale = scale_of(actor.policies.settings if actor.policies else None)
+    values = scale.sign * np.asarray(values)
+    here = space.points(actor.env.achieved(state))[0]
+    return CriticMap(
+        actor.label,
+        space,
+        over,
+        places,
+        values,
+        ~space.in_wall(places),
+        scale,
+        here,
+        target if over == "states" else None,
+    )
+
+
+def asked(actor: Actor, over: Over) -> Callable[..., Array]:
+    """A compiled `(learner, state, places [..., 2], goal) -> values [...]` of an actor's critic."""
+    if actor.policies is None:
+        raise ConfigError(f"{actor.label} has no critic; name a run's folder or a policy")
+    agent = actor.policies.agent
+    if not hasattr(agent, "value"):
+        raise ConfigError(f"agents of the kind {actor.policies.agent_name!r} have no critic to ask")
+    if over == "states":
+        check_movable(actor.env)
+    axes = goal_space(actor.env).axes[0]
+    columns = np.array([axes[name] for name in "xy" if name in axes])
+    entries = columns if over == "goals" else actor.env.scene.indices(actor.env.task.goal)[columns]
+
+    def values(learner: Any, state: Array, places: Array, goal: Array) -> Array:
+        spread = lambda x: jnp.broadcast_to(x, (*places.shape[:-1], len(x)))
+        moved = lambda x: spread(x).at[..., entries].set(places[..., : len(entries)])
+        obs = Obs(spread(state), moved(goal)) if over == "goals" else Obs(moved(state), spread(goal))
+        action = agent.act(learner, obs, jax.random.key(0), explore=False)
+        return agent.value(learner, obs, action)
+
+    return jax.jit(values)
+
+
+def check_movable(env: Any) -> None:
+    """Refuse to vary what cannot be varied without moving the rest of the robot."""
+    axes = goal_space(env).axes[0]
+    free = free_entries(env.scene)
+    if not all(free[axes[name]] for name in "xy" if name in axes):
+        raise ConfigError(
+            f"in {env.spec.id} a place makes no state, for it follows from the joints; "
+            "map goals instead of states"
+        )
+
+
+def placed(env: Any, state: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """The state with what goals are about at another place."""
+    check_movable(env)
+    moved = np.array(state)
+    axes = goal_space(env).axes[0]
+    columns = [axes[name] for name in "xy" if name in axes]
+    moved[env.scene.indices(env.task.goal)[columns]] = place[columns]
+    return moved
+
+
+def _start(env: Any, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """State and goal that an episode starts with."""
+
+    def deal(key: Key) -> tuple[Array, Array]:
+        q, qd, goal = env.scene.deal(key)
+        still = jnp.zeros((1, env.scene.engine.layout.act_size), jnp.float32)
+        return env.scene.observe(env.scene.engine.init(q[None], qd[None]), still)[0], goal
+
+    state, goal = jax.jit(deal)(jax.random.key(seed))
+    return np.asarray(state), np.asarray(goal)

@@ -1,0 +1,186 @@
+"""Films of several policies side by side, with what they are and how far they have to go written on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+from rich.console import Console
+from rich.progress import track
+
+from homing.envs.goal_space import goal_space
+from homing.errors import ConfigError
+from homing.policies import Policies, find_policies
+from homing.policies.store import Which
+from homing.viz import render
+from homing.viz.render import Film
+
+MOST_PANELS = 16
+REACHED, UNDERWAY = (120, 230, 150), (255, 255, 255)
+
+
+@dataclass(frozen=True)
+class Actor:
+    """A policy of one seed of one source, or none where an environment is shown with simple actions."""
+
+    label: str
+    env: Any
+    act: Any
+    """(learner, obs, key) -> action"""
+    learner: Any
+    policies: Policies | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A film and what is written on it."""
+
+    label: str
+    env: Any
+    film: Film
+
+
+def actors(sources: Sequence[str], seeds: str | None, which: Which, num_envs: int = 1) -> list[Actor]:
+    """Every wanted seed of every source; environments and programs are shared within a source."""
+    found = []
+    for source in sources:
+        policies = find_policies(source, which)
+        env = policies.choice.make(num_envs)
+        act = greedy(policies.agent)
+        for seed in wanted_seeds(policies, seeds):
+            label = _label(source, policies, seed, len(sources) > 1)
+            found.append(Actor(label, env, act, policies.one(seed), policies, seed))
+    if len(found) > MOST_PANELS:
+        raise ConfigError(
+            f"{len(found)} policies are too many for one picture, which shows up to {MOST_PANELS}; "
+            "name fewer runs or seeds"
+        )
+    return found
+
+
+def greedy(agent: Any) -> Any:
+    return lambda learner, obs, key: agent.act(learner, obs, key, explore=False)
+
+
+def wanted_seeds(policies: Policies, text: str | None) -> tuple[int, ...]:
+    """`0,1,2`, `best`, `all`, or the first seed if nothing is said."""
+    from homing.policies.export import chosen_seeds
+
+    if text is None:
+        return policies.seeds[:1]
+    return tuple(
+        dict.fromkeys(s for part in text.split(",") for s in chosen_seeds(policies, part.strip())[0])
+    )
+
+
+def _label(source: str, policies: Policies, seed: int, named: bool) -> str:
+    what = f"{policies.choice.env} · {policies.agent_name} · seed {seed}"
+    return f"{Path(source).name}: {what}" if named and Path(source).name != policies.choice.env else what
+
+
+def environment_actor(id: str, policy: str, physics: str | None, options: dict[str, Any]) -> Actor:
+    """An environment with random or no actions."""
+    from homing.envs import make
+
+    env = make(id, num_envs=1, physics=physics, options=options)
+    simple = render.policy_named(policy, env)
+    return Actor(f"{env.spec.id} · {policy} actions", env, lambda _, obs, key: simple(obs, key), ())
+
+
+def recorded(cast: Sequence[Actor], steps: int | None, start_seed: int, goal: str | None) -> list[Panel]:
+    """One film of each, all from starts and goals of the same seed."""
+    programs: dict[int, Any] = {}
+    panels = []
+    for actor in cast:
+        length = _length(actor, steps)
+        aim = None if goal is None else goal_space(actor.env).parse(goal)
+        record = programs.setdefault(id(actor.act), render.recorder(actor.env, actor.act, length))
+        panels.append(Panel(actor.label, actor.env, record(actor.learner, start_seed, aim)))
+    return panels
+
+
+def _length(actor: Actor, steps: int | None) -> int:
+    if steps is not None:
+        return steps
+    return 100 if actor.policies is None else min(actor.env.episode_length, render.RUN_STEPS)
+
+
+def write(panels: Sequence[Panel], out: str | Path, width: int, height: int) -> Path:
+    """A film of all panels, or a picture of their last step."""
+    out = render.check_output(out)
+    dt = max(panel.env.spec.dt for panel in panels)
+    if out.suffix == ".png":
+        panels = [Panel(p.label, p.env, render.moment(p.film, -1)) for p in panels]
+    every = render.frame_step(dt)
+    count = -(-max(len(p.film.pos) for p in panels) // every)
+    pictures = composed(panels, width, height, every)
+    console = Console(stderr=True)
+    shown = track(
+        pictures, "drawing", count, console=console, transient=True, disable=not console.is_terminal
+    )
+    return render.save(shown, out, fps=1.0 / (every * dt))
+
+
+def composed(panels: Sequence[Panel], width: int, height: int, every: int = 1) -> Iterator[np.ndarray]:
+    """Frames with all panels in a grid, each width × height; a shorter film waits at its end."""
+    columns, rows = grid_shape(len(panels), width / height)
+    sheet = np.full((rows * height, columns * width, 3), 255, np.uint8)
+    with ExitStack() as stack:
+        drawers = [stack.enter_context(render.drawer_for(p.env.scene.spec, width, height)) for p in panels]
+        cameras = [render.camera_for(p.env.scene.spec, p.film) for p in panels]
+        for t in range(0, max(len(p.film.pos) for p in panels), every):
+            for k, (panel, drawer, camera) in enumerate(zip(panels, drawers, cameras, strict=True)):
+                row, column = divmod(k, columns)
+                frame = _frame(panel, drawer, camera, min(t, len(panel.film.pos) - 1))
+                sheet[row * height : (row + 1) * height, column * width : (column + 1) * width] = frame
+            yield sheet.copy()
+
+
+def grid_shape(count: int, aspect: float) -> tuple[int, int]:
+    """Columns and rows that come nearest to a picture of 16:9 and leave few places empty."""
+    shapes = [(columns, -(-count // columns)) for columns in range(1, count + 1)]
+    cost = lambda s: abs(math.log(s[0] * aspect / s[1] / (16 / 9))) + 0.8 * (s[0] * s[1] - count)
+    return min(shapes, key=cost)
+
+
+def _frame(panel: Panel, drawer: Any, camera: Any, t: int) -> np.ndarray:
+    film, spec = panel.film, panel.env.scene.spec
+    frame = drawer.draw(film.pos[t], film.rot[t], camera, render.goal_markers(spec, film.goal[t]))
+    close = bool(film.success[t])
+    told = f"{(film.begin + t) * panel.env.spec.dt:.1f} s   {film.distance[t]:.2f} m" + (
+        "   reached" if close else ""
+    )
+    return inscribed(frame, panel.label, told, REACHED if close else UNDERWAY)
+
+
+def inscribed(frame: np.ndarray, label: str, told: str, colour: tuple[int, int, int]) -> np.ndarray:
+    """A frame with a label at the top and a line at the bottom, on dark strips so that both are read."""
+    height, width = frame.shape[:2]
+    size = max(9, round(height / 24))
+    strip = round(1.7 * size)
+    picture = Image.fromarray(frame)
+    shade = Image.new("L", (width, height), 0)
+    pen = ImageDraw.Draw(shade)
+    pen.rectangle((0, 0, width, strip), fill=150)
+    pen.rectangle((0, height - strip, width, height), fill=150)
+    picture.paste((20, 24, 30), (0, 0), shade)
+    pen, font = ImageDraw.Draw(picture), ImageFont.load_default(size)
+    pen.text((0.5 * size, 0.5 * strip), _fitting(label, font, width - size), UNDERWAY, font, anchor="lm")
+    pen.text((0.5 * size, height - 0.5 * strip), told, colour, font, anchor="lm")
+    return np.asarray(picture)
+
+
+def _fitting(text: str, font: Any, width: float) -> str:
+    """The text, cut where it would leave the picture."""
+    if font.getlength(text) <= width:
+        return text
+    while text and font.getlength(text + "…") > width:
+        text = text[:-1]
+    return text + "…"

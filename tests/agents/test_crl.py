@@ -1,0 +1,235 @@
+"""The CRL agent: its policy law, its losses and every combination of its tables."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from probes import ProbeSpec
+from scipy import stats
+
+from homing.agents import agent_config, make_agent
+from homing.agents import crl as crl_module
+from homing.agents.crl import CRL, CRLConfig, lasting_loss
+from homing.agents.gaussian import squash, squashed_sample
+from homing.errors import ConfigError, UnknownNameError
+from homing.losses.contrastive import OBJECTIVES
+from homing.losses.energies import ENERGIES
+from homing.networks import NetConfig
+from homing.types import Batch, Moment, Obs
+
+SPEC = ProbeSpec(state_dim=4, action_dim=2, goal_dim=3, goal_indices=(0, 1, 2), threshold=0.1)
+SMALL = NetConfig(width=16)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_key_check():
+    # These tests compare draws from the same key.
+    with jax.debug_key_reuse(False):
+        yield
+
+
+def crl(**settings):
+    return CRL(
+        CRLConfig(**({"critic_net": SMALL, "actor_net": SMALL, "representation_dim": 8} | settings)), SPEC
+    )
+
+
+def some_batch(rows=12, seed=0):
+    rng = np.random.default_rng(seed)
+
+    def normal(dim):
+        return jnp.asarray(rng.normal(size=(rows, dim)), jnp.float32)
+
+    obs = Obs(state=normal(4), goal=normal(3))
+    ones = jnp.ones(rows, jnp.float32)
+    left = jnp.where(jnp.arange(rows) % 3 == 0, 1.0 + jnp.arange(rows), jnp.inf)
+    return Batch(
+        obs=obs,
+        action=jnp.tanh(normal(2)),
+        next_obs=obs,
+        reward=ones,
+        discount=ones,
+        weight=ones,
+        left=left,
+    )
+
+
+def drawn(agent, seed, rows=12):
+    return agent.draw(jax.random.key(seed), rows)
+
+
+def test_defaults_are_the_papers():
+    config = agent_config("crl")
+    assert (config.objective, config.energy, config.logsumexp_weight) == ("infonce_symmetric", "l2", 0.1)
+    assert (config.actor_lr, config.critic_lr, config.alpha_lr) == (6e-4, 3e-4, 3e-4)
+    assert (config.critic_net.width, config.critic_net.depth, config.representation_dim) == (256, 2, 64)
+
+
+def test_log_density_of_squashed_actions_is_the_change_of_variables():
+    mean = jnp.asarray([[0.3, -1.0], [12.0, -12.0]], jnp.float32)
+    log_std = jnp.asarray([[-0.5, 0.7], [1.0, 1.0]], jnp.float32)
+    action, log_prob = squashed_sample(mean, log_std, jax.random.key(0))
+    noise = np.asarray(jax.random.normal(jax.random.key(0), mean.shape), np.float64)
+    x = np.asarray(mean) + np.exp(np.asarray(log_std, np.float64)) * noise
+    np.testing.assert_allclose(action, np.tanh(x), rtol=1e-5)
+    log_slope = np.log(4) - 2 * np.logaddexp(x, -x)  # of tanh: 1 / cosh²
+    expected = stats.norm.logpdf(x, mean, np.exp(np.asarray(log_std, np.float64))) - log_slope
+    np.testing.assert_allclose(log_prob, expected.sum(-1), rtol=1e-5)
+
+
+def test_log_deviations_stay_within_the_papers_range():
+    agent = crl()
+    learner = agent.init(jax.random.key(0))
+    wild = Obs(state=1e4 * some_batch().obs.state, goal=some_batch().obs.goal)
+    _, log_std = agent.policy(learner.params, wild)
+    assert -5 <= float(log_std.min()) < -4.9
+    assert 1.9 < float(log_std.max()) <= 2
+
+
+def test_greedy_actions_are_the_squashed_mean_and_ignore_the_key():
+    agent = crl()
+    learner, obs = agent.init(jax.random.key(0)), some_batch().obs
+    greedy = [agent.act(learner, obs, jax.random.key(k), explore=False) for k in (1, 2)]
+    explored = [agent.act(learner, obs, jax.random.key(k), explore=True) for k in (1, 2)]
+    np.testing.assert_array_equal(*greedy)
+    np.testing.assert_array_equal(greedy[0], jnp.tanh(agent.policy(learner.params, obs)[0]))
+    assert not np.array_equal(*explored)
+
+
+def test_layer_norm_is_in_both_encoders_and_in_the_actor():
+    norm = NetConfig(width=8, layer_norm=True)
+    for actor in (norm, NetConfig(width=16, layer_norm=True)):
+        nets = crl(critic_net=norm, actor_net=actor).init(jax.random.key(0)).params["nets"]
+        scales = [params["Layer_1"]["LayerNorm_0"]["scale"] for params in nets.values()]
+        assert sum(len(scale) for scale in scales) == 3
+
+
+@pytest.mark.parametrize(
+    ("actor", "mind_falls"),
+    [(SMALL, False), (NetConfig(width=12, depth=1), False), (SMALL, True)],
+    ids=["one stack", "two stacks", "falls"],
+)
+def test_update_is_the_gradient_step_of_each_loss_on_the_old_parameters(actor, mind_falls):
+    agent, batch = crl(actor_net=actor, mind_falls=mind_falls), some_batch()
+    draws = drawn(agent, 5)
+    old = jax.jit(agent.init)(jax.random.key(0))
+    new, metrics = jax.jit(agent.update)(old, batch, draws, Moment())
+
+    def apart(phi):
+        return (phi[:, :-1], jax.nn.sigmoid(phi[:, -1])) if mind_falls else (phi, jnp.ones(len(phi)))
+
+    def lasting_loss(params):
+        _, lasts = apart(agent.encode(params, batch.obs, batch.action)[0])
+        ends = 0.99**batch.left
+        return -jnp.mean((1 - ends) * jnp.log(lasts) + ends * jnp.log1p(-lasts))
+
+    def critic_loss(params):
+        phi, psi = agent.encode(params, batch.obs, batch.action)
+        phi, _ = apart(phi)
+        f = -jnp.sqrt(jnp.sum((phi[:, None] - psi[None]) ** 2, axis=-1) + 1e-6)
+        rows, columns = jax.nn.logsumexp(f, axis=1), jax.nn.logsumexp(f, axis=0)
+        return jnp.mean(rows + columns - 2 * jnp.diagonal(f)) + 0.1 * jnp.mean(rows**2)
+
+    def actor_loss(params):
+        action, log_prob = squash(*agent.policy(params, batch.obs), draws.noise)
+        phi, psi = agent.encode(old.params, batch.obs, action)
+        phi, lasts = apart(phi)
+        return jnp.mean(log_prob + jnp.sqrt(jnp.sum((phi - psi) ** 2, axis=-1) + 1e-6) - jnp.log(lasts))
+
+    losses = [(critic_loss, "critic"), (actor_loss, "actor"), (lasting_loss, "lasting")][: 2 + mind_falls]
+    grads = []
+    for loss, name in losses:
+        value, gradient = jax.jit(jax.value_and_grad(loss))(old.params)
+        assert float(metrics[f"{name}_loss"]) == pytest.approx(float(value), rel=1e-4)
+        grads.append(gradient["nets"])
+    # Adam's first step is rate · sign(gradient): compare the moments, which are not levelled out.
+    whole = jax.tree.map(lambda *parts: 0.1 * sum(parts), *grads)
+    jax.tree.map(
+        lambda mu, grad: np.testing.assert_allclose(mu, grad, rtol=2e-3, atol=1e-6),
+        new.opt_state.mu["nets"],
+        whole,
+    )
+    assert steps_of_members(agent, old, new) == pytest.approx(
+        {"phi": 3e-4, "psi": 3e-4, "actor": 6e-4}, rel=0.01
+    )
+
+
+def test_lasting_is_learned_as_the_share_of_futures_that_the_episode_lives_to_see():
+    left = jnp.asarray([1.0, 2.0, 40.0, jnp.inf])
+    futures = np.random.default_rng(0).geometric(1 - 0.9, 200_000)  # P(k) ∝ 0.9^k, k ≥ 1
+    logit = jnp.zeros(4)
+    slope = jax.jit(jax.grad(lambda logit: 4 * lasting_loss(logit, left, 0.9)))
+    for _ in range(2000):
+        logit -= 4 * slope(logit)
+    lived = [(futures <= n).mean() for n in left]
+    np.testing.assert_allclose(jax.nn.sigmoid(logit), lived, atol=5e-3)
+
+
+def steps_of_members(agent, old, new):
+    """How far the parameter that moved most went, for each network."""
+    far = {}
+    for group, names in agent.nets.groups.items():
+        moved = jax.tree.map(
+            lambda a, b: jnp.abs(a - b), old.params["nets"][group], new.params["nets"][group]
+        )
+        for place, name in enumerate(names):
+            far[name] = max(float(leaf[place].max()) for leaf in jax.tree.leaves(moved))
+    return far
+
+
+def test_entropy_weight_falls_while_the_policy_is_too_random():
+    agent = crl()
+    old = jax.jit(agent.init)(jax.random.key(0))
+    new, metrics = agent.update(old, some_batch(), drawn(agent, 1), Moment())
+    assert float(metrics["entropy"]) > agent.target_entropy == -1
+    assert float(metrics["alpha"]) == 1
+    assert float(new.params["log_alpha"]) == pytest.approx(-3e-4, rel=1e-3)
+
+
+def test_random_goals_take_the_row_before_with_their_probability():
+    goal = jnp.arange(20_000, dtype=jnp.float32)[:, None]
+    swap = crl(random_goals=0.3)._swaps(jax.random.key(0), len(goal))
+    mixed = crl_module._mixed(goal, swap)
+    swapped = np.asarray(mixed != goal)[:, 0]
+    assert swapped.mean() == pytest.approx(0.3, abs=0.02)
+    np.testing.assert_array_equal(np.asarray(mixed)[swapped], np.roll(goal, 1, axis=0)[swapped])
+    assert crl()._swaps(jax.random.key(0), len(goal)) is None
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_objective_trains_with_every_energy(objective):
+    batch = some_batch()
+
+    def run(energy):
+        agent = crl(objective=objective, energy=energy, random_goals=0.5)
+        learner = agent.init(jax.random.key(0))
+        return agent.update(learner, batch, drawn(agent, 1), Moment())
+
+    for energy in ENERGIES:
+        learner, metrics = run(energy)
+        assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves((learner, metrics))), energy
+
+
+def test_two_inits_share_structure_and_strong_types():
+    agent = crl()
+    a, b = agent.init(jax.random.key(0)), agent.init(jax.random.key(1))
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    c, _ = agent.update(a, some_batch(), drawn(agent, 2), Moment())
+    for x, y, z in zip(*map(jax.tree.leaves, (a, b, c)), strict=True):
+        assert x.aval == y.aval == z.aval
+        assert not z.weak_type
+
+
+def test_wrong_names_and_numbers_are_answered():
+    with pytest.raises(UnknownNameError, match="infonce"):
+        CRLConfig(objective="infonse")
+    with pytest.raises(UnknownNameError, match="l2"):
+        CRLConfig(energy="l3")
+    with pytest.raises(ConfigError, match="gamma"):
+        CRLConfig(gamma=1.0)
+    with pytest.raises(ConfigError, match="at least 2 with mind_falls"):
+        CRLConfig(representation_dim=1, mind_falls=True)
+    with pytest.raises(UnknownNameError, match="crl"):
+        agent_config("clr")
+    with pytest.raises(TypeError):
+        make_agent(object(), SPEC)

@@ -1,0 +1,230 @@
+"""PPO: advantages against a plain loop, its loss by hand, and how rollouts are dealt."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from agent_helpers import SMALL, SPEC
+from probes import walk
+
+from homing.agents.ppo import PPO, PPOConfig, Samples, advantages, clipped_loss, limited, normalised
+from homing.config.onpolicy import OnPolicyConfig, OnPolicyPlan
+from homing.config.plan import Sizes
+from homing.errors import ConfigError
+from homing.training.onpolicy import OnPolicy
+from homing.types import Obs, Rollout
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_key_check():
+    # These tests compare draws from the same key.
+    with jax.debug_key_reuse(False):
+        yield
+
+
+def agent(**settings):
+    return PPO(PPOConfig(**({"actor_net": SMALL, "value_net": SMALL, "minibatches": 3} | settings)), SPEC)
+
+
+def some_rollout(ppo, learner, length=4, lanes=6):
+    rng = np.random.default_rng(0)
+    normal = lambda *shape: jnp.asarray(rng.normal(size=(length, lanes, *shape)), jnp.float32)
+    obs, after = (Obs(state=normal(4), goal=normal(3)) for _ in range(2))
+    fallen, last = rng.random((2, length, lanes)) < 0.3
+    return Rollout(
+        obs=obs,
+        choice=ppo.choose(learner, obs, jax.random.key(5)),
+        next_obs=after,
+        reached=normal(3),
+        reward=normal(),
+        discount=jnp.asarray(~fallen, jnp.float32),
+        last=jnp.asarray(fallen | last),
+    )
+
+
+def test_advantages_equal_a_plain_loop():
+    rng = np.random.default_rng(1)
+    reward, now, after = rng.normal(size=(3, 7, 5)).astype(np.float32)
+    fallen = rng.random((7, 5)) < 0.2
+    last = fallen | (rng.random((7, 5)) < 0.2)
+    wanted = np.zeros((7, 5))
+    for n in range(5):
+        later = 0.0
+        for t in reversed(range(7)):
+            delta = reward[t, n] + (0 if fallen[t, n] else 0.9 * after[t, n]) - now[t, n]
+            later = delta + (0 if last[t, n] else 0.9 * 0.8 * later)
+            wanted[t, n] = later
+    given = (reward, now, after, 1 - fallen.astype(np.float32), last)
+    made = advantages(*map(jnp.asarray, given), 0.9, 0.8)
+    np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_time_limit_is_worth_its_true_last_state_and_a_fall_nothing():
+    """Four lanes of one step that end: fallen, cut off, and the same with a worthless last state."""
+    after = jnp.asarray([[10.0, 10.0, 0.0]])
+    made = advantages(
+        jnp.ones((1, 3)),
+        jnp.zeros((1, 3)),
+        after,
+        jnp.asarray([[0.0, 1.0, 1.0]]),
+        jnp.ones((1, 3), bool),
+        0.9,
+        0.95,
+    )
+    np.testing.assert_allclose(made, [[1, 10, 1]])
+
+
+def test_the_clipped_loss_by_hand():
+    ratio, advantage = np.asarray([1.0, 2.0, 2.0, 0.5, 0.5]), np.asarray([3.0, 1.0, -1.0, 1.0, -1.0])
+    wanted = -np.mean([3.0, 1.3, -2.0, 0.5, -0.7])
+    made = clipped_loss(jnp.log(jnp.asarray(ratio)), jnp.asarray(advantage), 0.3)
+    assert float(made) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_no_ratio_is_so_large_that_its_gradient_is_lost():
+    """A bad choice became e^200 times as probable; the gradients of the others stay what they are."""
+    log_ratio, advantage = jnp.asarray([200.0, 0.1, -200.0]), jnp.asarray([-1.0, 1.0, 1.0])
+    loss, grads = jax.value_and_grad(lambda x: clipped_loss(limited(1.0, x), advantage, 0.3))(log_ratio)
+    assert bool(jnp.isfinite(loss))
+    np.testing.assert_allclose(grads, [0, -np.exp(0.1) / 3, 0], atol=1e-6)
+
+
+def test_long_gradients_are_cut_and_short_ones_are_not():
+    loss = lambda scale: lambda x: scale * jnp.sum(limited(1.0, x) * jnp.asarray([3.0, 4.0]))
+    np.testing.assert_allclose(jax.grad(loss(1e6))(jnp.ones(2)), [0.6, 0.8], rtol=1e-5)
+    np.testing.assert_allclose(jax.grad(loss(0.1))(jnp.ones(2)), [0.3, 0.4], rtol=1e-5)
+
+
+def test_normalised_advantages():
+    x = normalised(jnp.asarray(np.random.default_rng(0).normal(3, 5, (20, 4)), jnp.float32))
+    assert (float(x.mean()), float(x.std())) == pytest.approx((0, 1), abs=1e-5)
+
+
+@pytest.fixture(scope="module")
+def learned():
+    ppo = agent(passes=2, gamma=0.9, gae_lambda=0.8, value_weight=0.5, entropy_weight=0.01)
+    learner = jax.jit(ppo.init)(jax.random.key(0))
+    return ppo, learner, some_rollout(ppo, learner)
+
+
+@pytest.fixture(scope="module")
+def samples_of(learned):
+    return jax.jit(learned[0]._samples)
+
+
+def test_before_any_update_choices_are_as_probable_as_they_were(learned, samples_of):
+    """The loss is then −mean A of normalised advantages, which is 0, and nothing is clipped."""
+    ppo, learner, rollout = learned
+    samples = samples_of(learner.params, rollout)
+    _, metrics = jax.jit(ppo._loss)(learner.params, samples, jax.random.key(0))
+    assert float(metrics["kl"]) == pytest.approx(0, abs=1e-6)
+    assert float(metrics["clipped"]) == 0
+    assert float(metrics["policy_loss"]) == pytest.approx(0, abs=1e-5)
+    # V + A − V.
+    assert float(metrics["value_loss"]) == pytest.approx(float(jnp.mean(samples.advantage**2)), rel=1e-4)
+
+
+def test_log_densities_are_of_the_squashed_actions(learned, samples_of):
+    ppo, learner, rollout = learned
+    samples = samples_of(learner.params, rollout)
+    mean, log_std = (np.asarray(x, np.float64) for x in ppo.policy(learner.params, rollout.obs))
+    x = np.asarray(rollout.choice, np.float64)
+    gaussian = -0.5 * ((x - mean) / np.exp(log_std)) ** 2 - log_std - 0.5 * np.log(2 * np.pi)
+    wanted = np.sum(gaussian - np.log(1 - np.tanh(x) ** 2), axis=-1)
+    np.testing.assert_allclose(samples.log_prob, wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(ppo.action_of(rollout.choice), np.tanh(x), rtol=1e-5)
+
+
+def test_every_pass_deals_each_lane_once():
+    lanes, length = 12, 2
+    mark = jnp.broadcast_to(jnp.arange(lanes, dtype=jnp.float32), (length, lanes))
+    samples = Samples(Obs(mark[..., None], mark[..., None]), mark[..., None], mark, mark, mark)
+    deal = jax.jit(agent(minibatches=4)._dealt)
+    first, second = (deal(samples, jax.random.key(k)) for k in (0, 1))
+    for dealt in (first, second):
+        assert dealt.advantage.shape == (4, length, 3)
+        assert sorted(np.asarray(dealt.advantage[:, 0]).ravel()) == list(range(lanes))
+        # All that belongs to a lane stays together.
+        np.testing.assert_array_equal(dealt.advantage, dealt.choice[..., 0])
+        np.testing.assert_array_equal(dealt.advantage[:, 0], dealt.advantage[:, 1])
+    assert not np.array_equal(first.advantage, second.advantage)
+
+
+def test_learning_makes_good_choices_more_probable(learned, samples_of):
+    ppo, learner, rollout = learned
+    samples = samples_of(learner.params, rollout)
+    after, metrics = jax.jit(ppo.learn)(learner, rollout, jax.random.key(7))
+    log_prob = samples_of(after.params, rollout).log_prob
+    good = normalised(samples.advantage)
+    assert float(jnp.mean((log_prob - samples.log_prob) * good)) > 0
+    assert int(after.opt_state.count) == 6
+    assert set(metrics) >= {"policy_loss", "value_loss", "entropy", "kl", "clipped", "reward", "value"}
+
+
+class Counted:
+    """An agent whose choices tell how often it had been shown what was collected when it made them."""
+
+    action_of = staticmethod(jnp.tanh)
+
+    def init(self, key):
+        return jnp.zeros(())
+
+    def watch(self, learner, obs, reached):
+        return learner + 1
+
+    def choose(self, learner, obs, key):
+        return jnp.broadcast_to(learner, (*obs.state.shape[:-1], 2))
+
+    def learn(self, learner, rollout, key):
+        return learner, {"apart": jnp.max(jnp.abs(rollout.choice - learner))}
+
+
+def loop_of(agent, updates=1, **settings):
+    settings = {"total_steps": 10_000, "num_envs": 32, "unroll_length": 3, "evaluations": 1} | settings
+    env = walk()
+    sizes = Sizes(env.spec.state_dim, env.spec.action_dim, env.spec.goal_dim, 1, 1)
+    return OnPolicy(env, agent, OnPolicyPlan(OnPolicyConfig(**settings), sizes, 1, updates))
+
+
+def test_choices_are_learned_from_by_the_agent_that_made_them():
+    """With observations normalised anew before learning, old probabilities would not be the true ones."""
+    loop = loop_of(Counted())
+    train = loop.init(jax.random.key(0))
+    for iteration in range(3):
+        train, metrics = jax.jit(loop.iterate)(train, iteration)
+        assert float(metrics["apart"]) == 0
+    assert float(train.learner) == 3
+
+
+def test_episodes_end_together_unless_they_are_spread():
+    together, spread = (
+        loop_of(Counted(), spread_episodes=spread).init(jax.random.key(0)).env.steps
+        for spread in (False, True)
+    )
+    assert not together.any()
+    assert len(np.unique(spread)) > 10
+    assert 0 <= int(spread.min()) < int(spread.max()) < walk().episode_length
+
+
+def test_lanes_that_cannot_be_dealt_are_refused_with_the_nearest_number():
+    with pytest.raises(ConfigError, match="num_envs 96"):
+        agent(minibatches=16).updates_per_rollout(100)
+    assert agent(passes=3).updates_per_rollout(6) == 9
+    for settings in ({"minibatches": 0}, {"clip": 0.0}, {"gamma": 1.5}):
+        with pytest.raises(ConfigError, match=next(iter(settings))):
+            PPOConfig(**settings)
+
+
+def test_the_papers_plan():
+    plan = OnPolicyPlan(OnPolicyConfig(), Sizes(29, 8, 2, 10_000_000, 12_000_000), 10, 16)
+    assert plan.steps_per_iteration == 4096 * 5
+    assert plan.total_steps - 50_000_000 in range(4096 * 5)
+    assert plan.total_updates == 16 * plan.iterations
+    assert plan.epochs == 100
+    assert "16 an iteration" in str(plan)
+    few = plan.largest_fitting(plan.bytes_in_all // 2)
+    assert few.seeds == 5
+    with pytest.raises(ConfigError, match="it fits with seeds 5"):
+        plan.check_fits(plan.bytes_in_all // 2)
+    with pytest.raises(ConfigError, match="at least 1"):
+        OnPolicyConfig(unroll_length=0)

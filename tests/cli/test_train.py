@@ -1,0 +1,251 @@
+"""The commands that train: what they accept, what they refuse, and in which words."""
+
+import dataclasses
+import json
+import shlex
+
+import jax
+import pytest
+from run_helpers import no_key_check, probe_envs  # noqa: F401
+
+from homing import api
+from homing.bench.cost import roofline
+from homing.cli.main import main
+from homing.cli.train import parse_count, parse_ratio, train_arguments
+from homing.config.offpolicy import TrainConfig
+from homing.config.run import SaveConfig
+from homing.system import doctor, hardware
+
+SMALL = shlex.split(
+    "--steps 400 --num-envs 8 --unroll-length 10 --batch-size 32 --replay-rows 50 --prefill-rows 20 "
+    "--evaluations 2 --eval-envs 8 --critic-net.width 8 --actor-net.width 8 --tensorboard off"
+)
+
+
+def command(capsys, *args):
+    """Exit code, what was printed, what was complained about."""
+    code = 0
+    try:
+        main([str(arg) for arg in args])
+    except SystemExit as end:
+        code = end.code
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("50M", 50_000_000), ("1e6", 1_000_000), ("200k", 200_000), ("12_000", 12_000), ("1.5B", 1_500_000_000)],
+)
+def test_counts_are_written_as_people_do(text, count):
+    assert parse_count(text) == count
+
+
+@pytest.mark.parametrize("text", ["fifty", "1.5", "", "k", "nan", "inf", "1e400"])
+def test_what_is_no_count_is_refused(text):
+    with pytest.raises(ValueError, match="no whole number"):
+        parse_count(text)
+
+
+def test_ratios_may_be_fractions():
+    assert parse_ratio("1/16") == 0.0625
+    assert parse_ratio("3e-4") == 3e-4
+    with pytest.raises(ValueError, match="no number"):
+        parse_ratio("1/0")
+
+
+def test_every_setting_is_a_flag_with_help(capsys):
+    code, out, _ = command(capsys, "train", "--help")
+    assert code == 0
+    flags = " ".join(out.split())
+    kind = train_arguments("crl", "paper")
+    settings = kind.__dataclass_fields__["settings"].default
+    for part in (TrainConfig(), SaveConfig(), settings):
+        for name in part.__dataclass_fields__:
+            assert f"--{name.replace('_', '-')}" in flags
+
+
+def test_a_preset_gives_defaults_that_flags_change(capsys):
+    code, out, _ = command(
+        capsys, "train", "crl", "reacher", "--preset", "quickstart", "--num-envs", "32", "--dry-run"
+    )
+    assert code == 0
+    assert "32 envs × 50 steps" in out
+    assert "are free" in out
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("crl", "reachr"), "did you mean 'reacher'"),
+        (("clr", "reacher"), "did you mean 'crl'"),
+        (("crl", "reacher", "--preset", "papre"), "did you mean 'paper'"),
+        (("crl", "reacher", "--energy", "l3"), "did you mean 'l2'"),
+        (("crl", "reacher", "--replay-rows", "5"), "cannot hold one unroll"),
+        (("crl", "reacher", "--eval-env", "ant"), "cannot act in ant"),
+        (("crl", "reacher", "--seed-list", "3;4"), "for instance 3,4"),
+        (("crl", "reacher", "--seeds", "0"), "at least one seed"),
+        (("crl", "reacher", "--option", "task.withn=0.3"), "within"),
+        (("crl", "reacher", "--seeds", "100k"), "it fits with"),
+        (("crl", "reacher", "--steps", "many"), "no whole number"),
+        (("crl", "reacher", "--wandb", "online"), 'pip install "homing[wandb]"'),
+    ],
+)
+def test_what_cannot_work_is_one_message_and_leaves_nothing(capsys, tmp_path, monkeypatch, args, words):
+    monkeypatch.setattr("homing.runs.loggers._installed", lambda module: False)
+    out = tmp_path / "run"
+    code, _, err = command(capsys, "train", *args, "--out", out)
+    assert code == 2
+    assert words in " ".join(err.split())
+    assert not out.exists()
+
+
+def test_a_gpu_that_jax_does_not_see_is_an_error_unless_asked_for(capsys, monkeypatch):
+    monkeypatch.setattr(hardware, "machine_gpus", lambda: ["GPU 0: Big One (UUID: x)"])
+    with jax.default_device(jax.devices("cpu")[0]):
+        assert doctor.unseen_gpus()
+    before = jax.config.jax_platforms
+    jax.config.update("jax_platforms", None)
+    try:
+        code, _, err = command(capsys, "train", "crl", "reacher", "--dry-run")
+        assert code == 2
+        assert "Big One" in err
+        assert "--cpu" in err
+        api.choose_device(cpu=True)
+    finally:
+        jax.config.update("jax_platforms", before)
+
+
+@pytest.mark.usefixtures("probe_envs")
+def test_train_resume_and_eval_in_a_row(capsys, tmp_path):
+    run = tmp_path / "run"
+    preset = ("--preset", "quickstart", "--seed-list", "5,6")
+    code, out, err = command(capsys, "train", "crl", "walk", *preset, *SMALL, "--out", run)
+    assert code == 0, err
+    assert "success_any" in out
+    assert f"homing render {run}" in out.replace("\n", "")
+    code, out, _ = command(capsys, "resume", run)
+    assert code == 0
+    assert "is finished" in out
+    code, out, _ = command(capsys, "eval", run, "--episodes", "4", "--json")
+    told = json.loads(out)
+    assert [row["seed"] for row in told["seeds"]] == [5, 6]
+    assert told["episodes"] == 4
+    code, out, _ = command(capsys, "eval", run, "--episodes", "4", "--explore", "--json")
+    noisy = json.loads(out)
+    assert (noisy["explore"], told["explore"]) == (True, False)
+    assert noisy["seeds"] != told["seeds"]
+    code, out, _ = command(capsys, "eval", run)
+    assert "8 episodes" in out
+    code, _, err = command(capsys, "train", "crl", "walk", *preset, *SMALL, "--out", run)
+    assert code == 2
+    assert "homing resume" in err
+
+
+def test_commands_on_what_is_no_run(capsys, tmp_path):
+    for name in ("resume", "eval"):
+        code, _, err = command(capsys, name, tmp_path)
+        assert code == 2
+        assert "holds no run" in err
+    code, _, err = command(capsys, "render", tmp_path, "--out", tmp_path / "a.png")
+    assert code == 2
+    assert "holds no run" in err
+
+
+@pytest.mark.usefixtures("probe_envs")
+def test_bench_train_measures_and_writes(capsys, tmp_path, monkeypatch):
+    from homing.config import presets
+
+    monkeypatch.setitem(roofline.SIZES, "cpu", (64, 2**16))
+    agent = presets.preset("crl", "quickstart").agent
+    config = TrainConfig(
+        total_steps=400,
+        num_envs=8,
+        unroll_length=10,
+        batch_size=32,
+        replay_rows=50,
+        prefill_rows=20,
+        evaluations=2,
+        eval_envs=8,
+    )
+    monkeypatch.setitem(presets.PRESETS["crl"], "tiny", presets.Preset("", config, agent))
+    code, out, err = command(
+        capsys,
+        *shlex.split("bench train --env walk --seeds 2 --preset tiny --seconds 0.2 --json"),
+        "--out",
+        tmp_path / "b" / "b.json",
+    )
+    assert code == 0, err
+    (row,) = json.loads(out)
+    assert json.loads((tmp_path / "b" / "b.json").read_text()) == [row]
+    assert row["seeds"] == 2
+    for name in ("env_steps_per_second", "updates_per_second", "seconds_per_evaluation", "peak_bytes"):
+        assert row[name] > 0
+    assert row["collect_seconds"] < row["seconds_per_iteration"]
+    assert row["first_step_seconds"] > row["set_up_seconds"]
+    parts = row["breakdown_seconds"]
+    assert list(parts) == ["collect", "sample", "update", "other"]
+    assert sum(parts.values()) == pytest.approx(row["seconds_per_iteration"])
+    known = sum(parts.values()) - parts["other"]
+    assert 0.2 < known / row["seconds_per_iteration"] < 5  # whatever else the machine does
+    assert parts["sample"] > 0 and parts["update"] > 0
+    learner = row["learner"]
+    assert parts["update"] == pytest.approx(
+        1e-6 * learner["microseconds_per_update"] * row["updates_per_iteration"]
+    )
+    assert set(learner["ceilings"]) >= {"float32_tflops_per_second", "bytes_per_second"}
+
+
+def test_each_agent_has_its_own_flags(capsys):
+    for agent, flag in (("sac", "--her-strategy"), ("td3", "--exploration-noise"), ("ppo", "--minibatches")):
+        code, out, _ = command(capsys, "train", agent, "--help")
+        assert code == 0
+        assert flag in out
+        assert "--normalise-observations" in out
+    assert "--replay-rows" not in out  # PPO keeps nothing
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("sca", "reacher"), "did you mean 'sac'"),
+        (("ppo", "reacher", "--num-envs", "100"), "num_envs 96"),
+        (("sac", "reacher", "--her", "--her-share", "2"), "choose it from 0 to 1"),
+        (("sac", "reacher", "--her", "--reward", "dense", "--storage", "float16"), "--storage float32"),
+        (("td3", "reacher", "--delay", "0"), "at least 1"),
+        (("ppo", "reacher", "--her"), "--her"),
+    ],
+)
+def test_what_a_baseline_cannot_do_is_one_message(capsys, tmp_path, args, words):
+    out = tmp_path / "run"
+    code, _, err = command(capsys, "train", *args, "--out", out)
+    assert code == 2
+    assert words in " ".join(err.split())
+    assert not out.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("probe_envs")
+@pytest.mark.parametrize("agent", ["sac", "td3", "ppo"])
+def test_bench_train_measures_every_agent(capsys, monkeypatch, agent):
+    from homing.config import presets
+
+    chosen = presets.preset(agent, "quickstart")
+    tiny = {"total_steps": 4000, "num_envs": 8, "unroll_length": 10, "evaluations": 2, "eval_envs": 8}
+    if agent != "ppo":
+        tiny |= {"batch_size": 32, "replay_rows": 50, "prefill_rows": 20}
+    config = dataclasses.replace(chosen.train, **tiny)
+    monkeypatch.setitem(presets.PRESETS[agent], "tiny", presets.Preset("", config, chosen.agent))
+    her = ["--her"] if agent != "ppo" else []
+    less = ["--no-evaluation", "--no-breakdown"] if agent == "td3" else []
+    flags = shlex.split(f"--agent {agent} --env walk --seeds 2 --preset tiny --seconds 0.2 --json")
+    code, out, err = command(capsys, "bench", "train", *flags, *her, *less)
+    assert code == 0, err
+    (row,) = json.loads(out)
+    assert row["agent"] == agent
+    assert row.get("her", False) == bool(her)
+    assert row["env_steps_per_second"] > 0
+    assert ("collect_seconds" in row) == (agent != "ppo")
+    assert set(row["compile_seconds"]) == {"init", "epoch"} | (set() if less else {"evaluate"})
+    for name in ("seconds_per_evaluation", "breakdown_seconds"):
+        assert (name in row) == (not less)

@@ -1,0 +1,53 @@
+"""Presets build, plan and are found by name."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from probes import walk
+
+from homing.agents import AGENTS, make_agent
+from homing.config.presets import PRESETS, preset
+from homing.config.run import run_config
+from homing.errors import UnknownNameError
+from homing.training.build import build, make_plan
+
+
+@pytest.mark.parametrize(("agent", "name"), [(agent, name) for agent in PRESETS for name in PRESETS[agent]])
+def test_every_preset_makes_an_agent_and_a_plan(agent, name):
+    chosen = preset(agent, name)
+    assert type(chosen.agent) is AGENTS[agent][0]
+    env = walk()
+    plan = make_plan(chosen.train, env, make_agent(chosen.agent, env.spec))
+    assert plan.sizes.learner_bytes > 100_000
+    assert chosen.about
+
+
+def test_wrong_names_are_answered():
+    with pytest.raises(UnknownNameError, match="quickstart"):
+        preset("crl", "quick_start")
+    with pytest.raises(UnknownNameError, match="crl"):
+        preset("cr", "paper")
+
+
+def test_presets_differ_where_an_environment_needs_it():
+    assert preset("crl", "paper", "humanoid_u_maze").train.num_envs == 512
+    assert (
+        preset("crl", "paper", "ant").train.num_envs
+        == preset("crl", "fast", "humanoid").train.num_envs
+        == 1024
+    )
+    assert preset("ppo", "paper", "humanoid").train == PRESETS["ppo"]["paper"].train
+    assert preset("crl", "fast", "ant").train.restart_after == 300
+    assert preset("crl", "fast", "ant_u_maze").train.restart_after is None
+
+
+@pytest.mark.parametrize(("asked", "limit", "trained"), [(None, 40, 40), (7, 40, 7), (50, 40, 40)])
+def test_training_may_cut_episodes_and_evaluation_does_not(asked, limit, trained):
+    changes = {"num_envs": 4, "restart_after": asked}
+    parts = build(run_config("crl", "point_u_maze", changes=changes, episode_length=limit))
+    assert (parts.env.episode_length, parts.env.spec.episode_length) == (trained, trained)
+    assert parts.eval_env.episode_length == limit
+    assert parts.env.num_envs == 4
+    steps = jnp.asarray([0, 1, trained - 2, trained - 1], jnp.int32)
+    after = parts.env.step(parts.env.reset(jax.random.key(0)).replace(steps=steps), jnp.zeros((4, 2)))
+    assert after.truncated.tolist() == [False, False, False, True]

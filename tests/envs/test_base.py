@@ -1,0 +1,290 @@
+"""Episodes: fresh starts and goals, true last observations, ends, seeds, rewards, bad input."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import LENGTH, record, roll
+
+import homing
+from homing.data.rollout import unroll
+from homing.envs import reset_pool
+from homing.errors import ConfigError, UnknownNameError
+from homing.viz.render import random_policy
+
+SLOW_CHEETAH = pytest.param("half_cheetah", marks=pytest.mark.slow)
+MIXED = ("ant", "ant_u_maze", "ant_soccer", "pusher_easy", "reacher", "humanoid", SLOW_CHEETAH)
+
+# Other pipelines than spring take longest to compile.
+SLOW_GOALS = [pytest.param(id, marks=pytest.mark.slow) for id in ("pusher_easy", "ant_push")]
+SLOW_STARTS = [
+    pytest.param(id, marks=pytest.mark.slow)
+    for id in ("half_cheetah", "ant_push", "pusher_easy", "ant_u_maze")
+]
+
+
+@pytest.mark.parametrize("id", ["ant", "ant_soccer", "reacher", "humanoid", *SLOW_GOALS])
+def test_every_episode_of_every_lane_has_a_new_goal(id):
+    r = record(id)
+    ended = r.truncated | r.terminated
+    for lane in range(ended.shape[1]):
+        goals = [r.first_goal[lane], *r.goal[ended[:, lane], lane]]
+        assert len(goals) >= 4
+        assert len({g.tobytes() for g in goals}) == len(goals)
+    starts = np.concatenate([r.first_goal, r.goal[ended]])
+    assert len({g.tobytes() for g in starts}) == len(starts), "and no other lane has the same"
+
+
+@pytest.mark.parametrize("id", ["ant", "reacher", *SLOW_STARTS])
+def test_every_episode_of_every_lane_has_a_new_start(id):
+    r = record(id)
+    ended = r.truncated | r.terminated
+    starts = np.concatenate([r.first_state, r.state[ended]])
+    assert len({s.tobytes() for s in starts}) == len(starts)
+
+
+@pytest.mark.parametrize("id", MIXED)
+def test_the_last_observation_of_an_episode_is_not_lost(id):
+    r = record(id)
+    ended = r.truncated | r.terminated
+    assert ended.any() and (~ended).any()
+    np.testing.assert_array_equal(r.next_state[~ended], r.state[~ended])
+    np.testing.assert_array_equal(r.next_goal, r.before_goal)
+    moved = np.abs(r.next_state[ended] - r.state[ended]).max(axis=-1)
+    assert (moved > 1e-6).all(), "after an end the policy sees another episode"
+    np.testing.assert_array_equal(r.before_state[1:], r.state[:-1])
+
+
+def test_the_last_observation_continues_the_motion():
+    """The state that an ended episode reached is what the same actions reach without a time limit."""
+    short = homing.make("point_u_maze", num_envs=2, episode_length=5)
+    long = homing.make("point_u_maze", num_envs=2, episode_length=50)
+    a = jax.jit(lambda key: roll(short, key, 5))(jax.random.key(3))[1]
+    b = jax.jit(lambda key: roll(long, key, 5))(jax.random.key(3))[1]
+    np.testing.assert_allclose(a[5], b[5], atol=1e-6)
+    assert np.asarray(a[10])[-1].all() and not np.asarray(b[10]).any()
+
+
+def test_time_limit_truncates_and_a_fall_terminates():
+    r = record("reacher")
+    assert not r.terminated.any()
+    np.testing.assert_array_equal(
+        np.flatnonzero(r.truncated[:, 0]), [LENGTH - 1, 2 * LENGTH - 1, 3 * LENGTH - 1]
+    )
+    assert (r.steps[LENGTH - 1] == 0).all() and (r.steps[LENGTH] == 1).all()
+    for id in ("ant", "humanoid"):
+        r = record(id)
+        z = r.next_state[..., r.env.spec.state_names.index("torso_z")]
+        low, high = {"ant": (0.2, 1.0), "humanoid": (1.0, 2.0)}[id]
+        np.testing.assert_array_equal(r.terminated, (z < low) | (z > high))
+        assert not (r.terminated & r.truncated).any()
+
+
+@pytest.fixture(scope="module")
+def ant():
+    env = homing.make("ant", num_envs=3, episode_length=10)
+    return env, jax.jit(env.reset), jax.jit(env.step)
+
+
+def lift(env, state, z):
+    """The same batch with the torso put at heights z [N]."""
+    q = state.physics.q.at[:, 2].set(jnp.asarray(z))
+    return state.replace(physics=env.scene.engine.init(q, jnp.zeros_like(state.physics.qd)))
+
+
+def test_an_ant_out_of_range_ends_its_episode_and_the_others_go_on(ant):
+    env, reset, step = ant
+    state = lift(env, reset(jax.random.key(0)), [0.55, 1.6, -5.0])
+    after = step(state, jnp.zeros((3, 8)))
+    np.testing.assert_array_equal(after.terminated, [False, True, True])
+    np.testing.assert_array_equal(after.truncated, [False, False, False])
+    np.testing.assert_array_equal(after.steps, [1, 0, 0])
+    assert after.next_obs.state[1, 2] > 1.0 > after.obs.state[1, 2]
+
+
+def test_a_fall_on_the_last_step_is_a_fall(ant):
+    env, reset, step = ant
+    state = reset(jax.random.key(0)).replace(steps=jnp.full((3,), 9, jnp.int32))
+    after = step(lift(env, state, [0.55, 1.6, 0.55]), jnp.zeros((3, 8)))
+    np.testing.assert_array_equal(after.terminated, [False, True, False])
+    np.testing.assert_array_equal(after.truncated, [True, False, True])
+
+
+def test_a_broken_simulation_ends_its_episode_only(ant):
+    _, reset, step = ant
+    state = reset(jax.random.key(0))
+    physics = jax.tree.map(lambda x: x.at[1].set(jnp.nan), state.physics)
+    after = step(state.replace(physics=physics), jnp.zeros((3, 8)))
+    np.testing.assert_array_equal(after.terminated, [False, True, False])
+    for leaf in jax.tree.leaves((after.obs, after.next_obs, after.physics, after.reward, after.metrics)):
+        assert np.isfinite(leaf).all()
+
+
+def test_success_when_the_robot_stands_on_its_goal(ant):
+    _, reset, step = ant
+    state = reset(jax.random.key(0))
+    goal = state.obs.state[:, :2] + jnp.array([[0.0, 0.0], [0.3, 0.0], [2.5, 0.0]])
+    after = step(state.replace(obs=state.obs.replace(goal=goal)), jnp.zeros((3, 8)))
+    np.testing.assert_array_equal(after.reward, [1.0, 1.0, 0.0])
+    np.testing.assert_array_equal(after.metrics["success"], [1.0, 1.0, 0.0])
+    assert not after.ended.any(), "success does not end an episode"
+
+
+def test_actions_beyond_the_range_count_as_its_ends(ant, keys_reused_on_purpose):
+    _, reset, step = ant
+    state = reset(jax.random.key(0))
+    np.testing.assert_array_equal(
+        step(state, jnp.full((3, 8), 7.0)).obs.state, step(state, jnp.ones((3, 8))).obs.state
+    )
+
+
+def test_same_key_same_bits_other_key_other_episode(ant):
+    _, reset, _ = ant
+    a, b, c = reset(jax.random.key(1)), reset(jax.random.key(1)), reset(jax.random.key(2))
+    np.testing.assert_array_equal(a.obs.state, b.obs.state)
+    assert (np.asarray(a.obs.goal) != np.asarray(c.obs.goal)).all()
+
+
+@pytest.mark.parametrize("id", ["point_u_maze", "reacher"])
+def test_seeds_vmapped_equal_one_by_one(id, keys_reused_on_purpose):
+    env = homing.make(id, num_envs=3, episode_length=6)
+    keys = jax.random.split(jax.random.key(4), 3)
+    one = jax.jit(lambda key: roll(env, key, 20))
+    together = jax.tree.map(np.asarray, jax.jit(jax.vmap(lambda key: roll(env, key, 20)))(keys))
+    for seed in range(3):
+        alone = jax.tree.map(np.asarray, one(keys[seed]))
+        mine = jax.tree.map(lambda x, seed=seed: x[seed], together)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), alone, mine)
+    assert (together[1][4][0] != together[1][4][1]).any(), "seeds differ"
+
+
+def test_seed_axes_share_the_clock_and_keep_the_branch(keys_reused_on_purpose):
+    env = homing.make("point_u_maze", num_envs=2, episode_length=6)
+    states = jax.vmap(env.reset, out_axes=env.seed_axes())(jax.random.split(jax.random.key(0), 3))
+    assert states.clock.shape == () and states.used.shape == (3, 2) and states.obs.goal.shape == (3, 2, 2)
+    step = jax.vmap(env.step, in_axes=(env.seed_axes(), 0), out_axes=env.seed_axes())
+    actions = jnp.zeros((3, 2, 2))
+    branches = str(jax.make_jaxpr(step)(states, actions)).count(" cond[")
+    plain = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 3))
+    assert branches == 1 + str(jax.make_jaxpr(jax.vmap(env.step))(plain, actions)).count(" cond["), (
+        "the pool is filled in a branch, not at every step"
+    )
+    after = jax.jit(step)(states, actions)
+    assert after.clock == 1
+
+
+def test_one_trace_for_all_steps(ant):
+    env, reset, _ = ant
+    step = jax.jit(env.step)
+    state = reset(jax.random.key(0))
+    for _ in range(3):
+        state = step(state, jnp.zeros((3, 8)))
+    assert step._cache_size() == 1
+
+
+def test_the_pool_gives_each_start_once():
+    pool = jnp.arange(12.0)[:, None]  # three starts for each of four lanes
+    used = jnp.zeros(4, jnp.int32)
+    given = []
+    for ended in ([True, False, True, True], [True, True, False, True], [True, False, False, False]):
+        fresh, used = reset_pool.choose(jnp.asarray(ended), pool, used)
+        given += np.asarray(fresh)[np.asarray(ended), 0].tolist()
+    assert len(given) == len(set(given)) == 7
+    np.testing.assert_array_equal(used, [3, 1, 1, 2])
+
+
+def test_packing_keeps_every_number():
+    start = reset_pool.Start(
+        {"a": jnp.arange(12.0).reshape(2, 3, 2), "b": jnp.ones(2)}, jnp.zeros((2, 4)), jnp.ones((2, 1))
+    )
+    packed = reset_pool.pack(start)
+    assert packed.shape == (2, 12)
+    jax.tree.map(np.testing.assert_array_equal, start, reset_pool.unpack(packed, start))
+
+
+@pytest.mark.parametrize("length", [1, 3, 16, 1000])
+def test_time_limits_leave_a_start_in_each_lane_for_falls(length):
+    interval = reset_pool.interval_for(length)
+    assert interval >= 1
+    assert -(-interval // length) <= reset_pool.STARTS_PER_LANE - 1
+
+
+def test_blocks_divide_an_unroll_and_are_no_longer_than_the_interval():
+    env = homing.make("point_u_maze")
+    assert env.interval == 64
+    assert [env.blocks(n) for n in (1, 62, 64, 100, 1000)] == [1, 1, 1, 2, 20]
+    assert env.blocks(127) == 0, "a prime has no useful blocks"
+    assert homing.make("point_u_maze", episode_length=5).blocks(60) == 4
+
+
+def test_an_unroll_in_blocks_draws_fresh_goals_too(keys_reused_on_purpose):
+    env = homing.make("reacher", num_envs=3, episode_length=4)
+    policy = random_policy(env)
+    first = env.reset(jax.random.key(0))
+    after, rows = jax.jit(lambda s, k: unroll(env, s, policy, k, 36))(first, jax.random.key(1))
+    assert env.blocks(36) == 3
+    starts = np.concatenate([np.asarray(rows.obs.goal)[::4].reshape(-1, 3), np.asarray(after.obs.goal)])
+    assert len(np.unique(starts, axis=0)) == len(starts) == 3 * 10
+    np.testing.assert_array_equal(np.asarray(rows.last).sum(axis=0), [9, 9, 9])
+
+
+def test_short_episodes_never_repeat_a_goal():
+    """One-step episodes use starts as fast as can be."""
+    env = homing.make("point_u_maze", num_envs=4, episode_length=1, options={"task.starts": None})
+    _, seen = jax.jit(lambda key: roll(env, key, 30))(jax.random.key(0))
+    states = np.asarray(seen[3]).reshape(-1, 4)
+    assert len({s.tobytes() for s in states}) == len(states)
+
+
+def test_dense_rewards_follow_their_formulas():
+    r = record("ant", reward="dense")
+    d0 = np.linalg.norm(r.before_state[..., :2] - r.before_goal, axis=-1)
+    d1 = np.linalg.norm(r.achieved - r.before_goal, axis=-1)
+    expected = 10.0 * (d0 - d1) / 0.05 + 1.0 - 0.5 * (r.action**2).sum(-1)
+    np.testing.assert_allclose(r.reward, expected, rtol=1e-3, atol=2e-3)
+    r = record("reacher", reward="dense")
+    np.testing.assert_allclose(r.reward, -np.linalg.norm(r.achieved - r.before_goal, axis=-1), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_dense_reward_of_two_pucks():
+    r = record("pusher_two", reward="dense")
+    pucks = r.achieved.reshape(*r.achieved.shape[:2], 2, 3)
+    goals = r.before_goal.reshape(pucks.shape)
+    wrist = r.next_state[..., 7:10]
+    expected = -np.linalg.norm(pucks - goals, axis=-1).sum(-1) - 0.1 * (r.action**2).sum(-1)
+    expected -= 0.5 * np.linalg.norm(pucks - wrist[..., None, :], axis=-1).mean(-1)
+    np.testing.assert_allclose(r.reward, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "part"),
+    [
+        ({"id": "antt"}, "'ant'"),
+        ({"id": "ant", "num_envs": 0}, "num_envs must be at least 1"),
+        ({"id": "ant", "num_envs": 2.5}, "whole number"),
+        ({"id": "ant", "episode_length": -3}, "episode_length"),
+        ({"id": "ant", "physics": "sprnig"}, "'spring'"),
+        ({"id": "ant_push", "physics": "spring"}, "runs on mjx"),
+        ({"id": "ant", "reward": "spares"}, "'sparse'"),
+        ({"id": "ant", "options": {"task.witin": 0.3}}, "'within'"),
+        ({"id": "ant", "options": {"task.within": "near"}}, "takes a number"),
+        ({"id": "ant", "options": {"task.within.x": 1}}, "plain value"),
+        ({"id": "ant", "options": {"arena.layout": "u"}}, "layout"),
+        ({"id": "ant_u_maze", "options": {"arena.layout": "v_maze"}}, "unknown maze layout"),
+        ({"id": "ant_u_maze", "options": {"arena.cell": -1.0}}, "positive size"),
+        ({"id": "ant", "options": {"task.goal": ("torso_x", "torso_y", "torso_z")}}, "2 entries"),
+        ({"id": "ant", "options": {"task.goal": ("torso_u", "torso_y")}}, "'torso_x'"),
+    ],
+)
+def test_bad_input_is_answered_with_the_way_out(kwargs, part):
+    with pytest.raises((ConfigError, UnknownNameError)) as caught:
+        homing.make(**kwargs)
+    assert part in str(caught.value)
+
+
+def test_options_reach_body_task_and_arena():
+    env = homing.make("ant", options={"task.within": 0.25, "task.goals.radius": 3})
+    assert env.spec.threshold == 0.25
+    goals = np.asarray(jax.jit(env.reset)(jax.random.key(0)).obs.goal)
+    np.testing.assert_allclose(np.linalg.norm(goals, axis=-1), 3.0, rtol=1e-5)

@@ -1,0 +1,79 @@
+"""Places on the floor: goals from what people write and click."""
+
+import numpy as np
+import pytest
+
+import homing
+from homing.envs.goal_space import GoalSpace, free_entries, goal_space
+from homing.envs.registry import get_spec
+from homing.errors import ConfigError
+
+
+def space(id):
+    return GoalSpace(id, get_spec(id))
+
+
+def test_a_goal_is_written_as_a_place_and_keeps_its_height():
+    np.testing.assert_allclose(space("point_u_maze").parse("4,8"), [4, 8])
+    np.testing.assert_allclose(space("humanoid").parse("2,-1"), [2, -1, 1.25])
+    np.testing.assert_allclose(space("humanoid").parse("2,-1,1.1"), [2, -1, 1.1])
+    np.testing.assert_allclose(space("half_cheetah").parse("5"), [5])
+    two = space("pusher_two")
+    goal = two.parse("0.1,0.2,0.5,-0.4")
+    np.testing.assert_allclose(two.points(goal), [[0.1, 0.2], [0.5, -0.4]])
+    np.testing.assert_allclose(goal[[2, 5]], two.template[[2, 5]])
+
+
+@pytest.mark.parametrize(
+    ("id", "text", "words"),
+    [
+        ("point_u_maze", "4", "is 2 numbers with commas"),
+        ("point_u_maze", "4;8", "for instance 4,8"),
+        ("point_u_maze", "nan,8", "is 2 numbers"),
+        ("point_u_maze", "40,8", "outside of point_u_maze, where x goes from -2 to 18"),
+        ("point_u_maze", "8,4", "lies in a wall of point_u_maze; free is for instance"),
+        ("half_cheetah", "4,8", "is 1 numbers"),
+        ("ant", "0,13", "outside of ant"),
+    ],
+)
+def test_a_goal_that_cannot_be_is_refused_with_a_way_out(id, text, words):
+    with pytest.raises(ConfigError) as told:
+        space(id).parse(text)
+    assert words in str(told.value)
+
+
+def test_the_place_that_is_offered_is_free():
+    maze = space("point_u_maze")
+    for xy in ((8, 4), (0, 0), (-50, 70), (8, 11.9), (18, 18)):
+        near = np.array(maze.nearest_free(xy))
+        assert not maze.in_wall(near)
+        maze.check(near)
+    assert maze.nearest_free((4, 8)) == (4, 8)
+
+
+def test_walls_are_where_the_layout_says():
+    maze = space("point_u_maze")
+    cells = get_spec("point_u_maze").arena.wall_cells
+    centres = 4.0 * np.stack(np.meshgrid(*map(np.arange, cells.shape), indexing="ij"), axis=-1)
+    np.testing.assert_array_equal(maze.in_wall(centres), cells)
+
+
+def test_a_grid_fills_the_arena_with_squares():
+    grid = space("ant_push").grid(40)
+    x0, x1, y0, y1 = get_spec("ant_push").arena.extent()
+    step = grid[0, 1, 0] - grid[0, 0, 0]
+    assert step == pytest.approx(grid[1, 0, 1] - grid[0, 0, 1], rel=0.05)
+    assert grid[0, 0, 0] - step / 2 == pytest.approx(x0)
+    assert grid[0, -1, 0] + step / 2 == pytest.approx(x1)
+    assert max(grid.shape[:2]) == 40
+    assert y0 < grid[0, 0, 1] < grid[-1, 0, 1] < y1
+
+
+def test_the_tip_of_an_arm_is_not_free_but_a_robot_on_the_floor_is():
+    assert free_entries(homing.make("point_u_maze").scene).all()
+    assert not free_entries(homing.make("reacher").scene).any()
+
+
+def test_the_space_of_an_environment_knows_its_options():
+    env = homing.make("point_u_maze", options={"task.within": 0.25})
+    assert goal_space(env).spec.task.within == 0.25

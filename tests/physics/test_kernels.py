@@ -1,0 +1,109 @@
+"""Kernels of our own: run step by step on the CPU, each beside its plain twin."""
+
+import functools
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from solving_helpers import positive_definite, random_rules, single
+
+from homing.compile import xla
+from homing.physics import generalized, kernels, mjx, solvers
+from homing.training.seeds import UNCHECKED
+
+LANES = 3
+
+
+def masses(rng, size):
+    return np.stack([positive_definite(rng, size) for _ in range(LANES)])
+
+
+def arms(rows, size):
+    """Contacts of which some do not touch, on a robot with so many joints."""
+    rng = np.random.default_rng(rows)
+    jac = rng.normal(size=(LANES, rows, size)) * (rng.random((LANES, rows, 1)) < 0.7)
+    soft = np.where(jac.any(axis=2), rng.uniform(0.05, 0.5, (LANES, rows)), 0.0)
+    inverse = np.linalg.inv(masses(rng, size))
+    wanted = np.where(jac.any(axis=2), rng.normal(size=(LANES, rows)), 0.0)
+    return single(jac, inverse, soft, rng.normal(size=(LANES, size)), wanted)
+
+
+@pytest.mark.parametrize(("rows", "size"), [(3, 2), (16, 16), (45, 9)])
+def test_forces_are_those_of_the_twin(rows, size):
+    given = arms(rows, size)
+    plain = jax.jit(jax.vmap(solvers.contact_forces))(*given)
+    found = jax.jit(jax.vmap(functools.partial(kernels.contact_forces, cpu=True)))(*given)
+    assert np.abs(plain).max() > 0.1, "something pushes"
+    np.testing.assert_allclose(found, plain, atol=2e-5, rtol=1e-4)
+
+
+def robots(rows, size):
+    rng = np.random.default_rng(size)
+    mass, force = single(masses(rng, size), rng.normal(size=(LANES, size)))
+    lanes = [random_rules(seed, rows, size, always=1) for seed in range(LANES)]
+    return mass, force, jax.tree.map(lambda *x: jnp.stack(x), *lanes), jnp.zeros_like(force)
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+def test_accelerations_are_those_of_the_twin(turns):
+    given = robots(rows=40, size=4)  # more rows than threads
+    plain = jax.jit(jax.vmap(functools.partial(solvers.constrained, turns=turns)))(*given)
+    found = jax.jit(jax.vmap(functools.partial(kernels.constrained, turns=turns, cpu=True)))(*given)
+    for ours, twins in zip(found, plain, strict=True):
+        assert np.abs(twins).max() > 0.1
+        np.testing.assert_allclose(ours, twins, atol=1e-4, rtol=1e-4)
+
+
+def test_kernels_begin_where_the_twin_begins():
+    mass, force, rules, _ = robots(rows=5, size=3)
+    best, _ = jax.vmap(functools.partial(solvers.constrained, turns=6))(mass, force, rules, 0 * force)
+    run = jax.vmap(functools.partial(kernels.constrained, turns=0, cpu=True))
+    free = np.linalg.solve(np.asarray(mass), np.asarray(force)[..., None])[..., 0]
+    np.testing.assert_allclose(run(mass, force, rules, best)[0], best, atol=1e-5)
+    np.testing.assert_allclose(run(mass, force, rules, best + 100)[0], free, atol=1e-4)
+
+
+@pytest.mark.parametrize("kernel", ["forces", "accelerations"])
+def test_kernels_are_translated_for_a_gpu_and_kept(kernel):
+    """By JAX alone, without a GPU: what Triton does not know is found here."""
+    run = kernels.contact_forces if kernel == "forces" else functools.partial(kernels.constrained, turns=2)
+    given, structure = jax.tree.flatten(arms(5, 3) if kernel == "forces" else robots(rows=5, size=3))
+    flat = lambda *leaves: jax.vmap(run)(*jax.tree.unflatten(structure, leaves))
+    exporting = functools.partial(jax.export.export, jax.jit(flat), platforms=["cuda"])
+    try:
+        exported = exporting(disabled_checks=UNCHECKED)(*given)
+    except RuntimeError as error:
+        pytest.skip(f"newer versions of JAX ask a GPU: {error}")
+    again = jax.export.deserialize(bytearray(exported.serialize()))
+    assert again.mlir_module().count("xla.gpu.triton") >= 1
+    with pytest.raises(ValueError, match="custom call"):
+        exporting()(*given).serialize()
+
+
+def test_seeds_and_lanes_may_lie_along_two_axes():
+    given = arms(3, 2)
+    twice = [jnp.stack([x, 2 * x]) for x in given]
+    run = jax.vmap(functools.partial(kernels.contact_forces, cpu=True))
+    np.testing.assert_allclose(jax.vmap(run)(*twice)[0], run(*given), atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [5, 70])
+def test_a_cpu_beside_a_gpu_has_the_twin(monkeypatch, rows):
+    jac, inverse, soft, force, wanted = (x[0] for x in arms(rows, 3))
+    state = SimpleNamespace(con_jac=jac, mass_mx_inv=inverse, con_diag=soft, qf_smooth=force, con_aref=wanted)
+    plain = generalized._constraint_force(state)
+    monkeypatch.setattr(xla, "kernels", lambda asked_for=False: True)
+    traced = str(jax.make_jaxpr(lambda: generalized._constraint_force(state))())
+    assert ("pallas_call" in traced) == (rows < generalized.MOST_ROWS), "large matrices have no kernel"
+    np.testing.assert_allclose(jax.jit(lambda: generalized._constraint_force(state))(), plain, atol=1e-5)
+
+
+def test_newtons_kernels_must_be_asked_for(monkeypatch):
+    given = jax.tree.map(lambda x: x[0], robots(rows=5, size=3))
+    run = functools.partial(mjx._constrained, turns=1)
+    plain = run(*given)
+    monkeypatch.setattr(xla, "kernels", lambda asked_for=False: asked_for)
+    assert "pallas_call" in str(jax.make_jaxpr(run)(*given))
+    np.testing.assert_allclose(jax.jit(run)(*given)[0], plain[0], atol=1e-5)

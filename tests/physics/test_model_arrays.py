@@ -1,0 +1,92 @@
+"""Models read by NumPy are those that brax reads."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import pytest
+from brax.io import mjcf
+
+from homing.envs.registry import ENVIRONMENTS
+from homing.envs.scene import build_model
+from homing.physics import Model, brax_engine, engine, reading
+from homing.physics.merging import merged
+from homing.physics.spring.engine import Spring
+
+BODIES = ["ant", "humanoid", "ant_soccer", "point_u_maze", "reacher"]
+
+
+def compiled(id):
+    spec = ENVIRONMENTS[id]
+    return engine.compiled(build_model(spec), spec.body.pipelines["spring"])
+
+
+def same(mine, theirs):
+    np.testing.assert_array_equal(np.asarray(mine, float), np.asarray(theirs, float))
+
+
+@pytest.mark.parametrize("id", [id for id in BODIES if "spring" in ENVIRONMENTS[id].pipelines()])
+def test_the_numbers_are_those_of_brax(id):
+    model = compiled(id)
+    mine, theirs = reading.read(model), brax_engine.load_system(model)
+    links, link = mine.links, theirs.link
+    assert (links.types, tuple(links.parents)) == (theirs.link_types, tuple(theirs.link_parents))
+    for part, other in [
+        (links.pos, link.transform.pos), (links.rot, link.transform.rot), (links.joint, link.joint.pos),
+        (links.centre, link.inertia.transform.pos), (links.principal, link.inertia.transform.rot),
+        (links.mass, link.inertia.mass), (links.stiffness, link.constraint_stiffness),
+        (links.inertia, np.diagonal(np.asarray(link.inertia.i), axis1=1, axis2=2)),
+        (links.limit_stiffness, link.constraint_limit_stiffness),
+        (links.vel_damping, link.constraint_vel_damping), (links.ang_damping, link.constraint_ang_damping),
+        (mine.dofs.turning, theirs.dof.motion.ang), (mine.dofs.sliding, theirs.dof.motion.vel),
+        (mine.drives.dof, theirs.actuator.qd_id), (mine.drives.ctrl_range, theirs.actuator.ctrl_range),
+        (mine.drives.force_range, theirs.actuator.force_range), (mine.drives.gain, theirs.actuator.gain),
+        (mine.drives.gear, theirs.actuator.gear), (mine.init_q, theirs.init_q),
+        (mine.gravity, theirs.gravity), (mine.timestep, theirs.opt.timestep),
+        (mine.elasticity, theirs.elasticity),
+    ]:  # fmt: skip
+        same(part, other)
+    if theirs.dof.limit is None:
+        assert np.isinf(mine.dofs.low).all() and np.isinf(mine.dofs.high).all()
+    else:
+        same(np.stack([mine.dofs.low, mine.dofs.high]), np.stack(theirs.dof.limit))
+    for name, value in mine.custom.items():
+        same(value, getattr(theirs, name))
+
+
+BODY = """<body name="a"><joint name="j" type="hinge"/><geom size="0.1"/></body>"""
+
+
+@pytest.mark.parametrize(
+    ("custom", "words"),
+    [
+        ('<numeric name="elasticity" data="1 2 3 4 5"/>', "elasticity has 5 values"),
+        ('<tuple name="elasticity"><element objtype="body" objname="a" prm="1"/></tuple>', "custom tuples"),
+    ],
+)
+def test_what_would_be_read_wrongly_is_left_to_brax(custom, words):
+    xml = f"<mujoco><custom>{custom}</custom><worldbody>{BODY}</worldbody></mujoco>"
+    reason = Spring.supports(mujoco.MjModel.from_xml_string(xml))
+    assert reason is not None and words in reason
+    assert Spring.supports(Model.from_xml(xml.replace(custom, "")).compile()) is None
+
+
+ASSETS = ["ant.xml", "half_cheetah.xml", "humanoid.xml", "pusher.xml", "reacher.xml"]
+
+
+@pytest.mark.parametrize("asset", ASSETS)
+def test_bodies_without_joints_are_merged_as_brax_merges_them(asset):
+    xml = (Path(mjcf.__file__).parents[1] / "envs" / "assets" / asset).read_text()
+    mine, theirs = (mujoco.MjModel.from_xml_string(merge(xml)) for merge in (merged, mjcf.fuse_bodies))
+    for name in ("body_pos", "body_quat", "geom_pos", "geom_quat", "geom_size", "jnt_pos", "jnt_axis"):
+        same(getattr(mine, name), getattr(theirs, name))
+    same(mine.body_mass, theirs.body_mass)
+    same(mine.body_inertia, theirs.body_inertia)
+
+
+def test_a_spring_environment_imports_no_simulator_but_mujoco():
+    code = "import sys, homing; homing.make('ant'); print({'brax', 'mujoco.mjx'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

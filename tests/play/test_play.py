@@ -1,0 +1,232 @@
+"""Playing without a browser: the session, the clock, the page's geometry, the port."""
+
+import dataclasses
+import socket
+import urllib.request
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from policy_helpers import maze_policy  # noqa: F401
+
+from homing.cli import main
+from homing.errors import HomingError
+from homing.play import server, shapes
+from homing.play.session import Choice, Session, environments_for, make_actor
+from homing.play.simulation import Simulation
+from homing.types import Obs
+
+DT = 0.05
+
+
+def towards(learner, obs, key):
+    """Straight to the goal, braking on the way."""
+    return jnp.clip(obs.goal - obs.state[..., :2] - obs.state[..., 2:], -1, 1)
+
+
+@pytest.fixture(scope="module")
+def made(maze_policy):  # noqa: F811
+    """A session whose point heads straight for its goal; compiled once for all tests."""
+    actor = dataclasses.replace(make_actor(Choice(maze_policy, 4)), act=towards)
+    sim = Simulation(actor)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("homing.play.session.Simulation", lambda _: sim)
+        patch.setattr("homing.play.session.make_actor", lambda choice: actor)
+        session = Session(Choice(maze_policy, 4), ("other",))
+    return session, sim
+
+
+@pytest.fixture
+def session(made):
+    session, _ = made
+    session.paused, session.speed, session.wander, session.message = False, 1.0, False, ""
+    session.sim.goal = np.array([4.0, 8.0], np.float32)
+    session.restart()
+    session._owed = 0.0
+    return session
+
+
+def test_the_robot_goes_where_the_goal_is_put(session):
+    session.ask(lambda: session.aim((4.0, 10.0)))
+    session.work(0.0)
+    far = np.linalg.norm(session.place() - [4.0, 10.0])
+    for _ in range(60):
+        session.work(2 * DT)
+    assert session.sim.moment.distance < 0.5 < far
+    assert session.sim.moment.reached
+    np.testing.assert_allclose(session.place(), [4.0, 10.0], atol=0.5)
+    assert session.history[-1][1] == session.sim.moment.distance
+    assert len(session.trail) > 50
+
+
+def test_a_goal_put_into_a_wall_lands_on_the_ground_beside_it(session):
+    session.aim((8.0, 4.0))
+    assert not session.sim.space.in_wall(session.sim.goal)
+    np.testing.assert_allclose(session.sim.goal, [8.0, 4.0], atol=2.5)
+
+
+def test_the_clock_is_followed_slowed_down_and_stopped(session):
+    assert session.work(3.5 * DT) == 3
+    assert session.work(0.6 * DT) == 1, "what is left over counts"
+    session.speed = 0.5
+    session._owed = 0.0
+    assert session.work(4 * DT) == 2
+    session.paused = True
+    assert session.work(1.0) == 0
+    session.paused = False
+    assert session.work(60.0) == round(0.25 / DT), "a pause of the machine is not made up for"
+    assert session.work(0.9 * DT) <= 1
+
+
+def test_a_push_moves_the_robot_that_way(session):
+    before = session.place()
+    session.push((0.0, -1.0), 3.0)
+    session.sim.step()
+    after = session.place()
+    assert after[1] < before[1] - 0.1
+    assert abs(after[0] - before[0]) < 0.05
+    assert session.sim.slides
+
+
+def test_a_new_goal_comes_once_the_old_one_is_held(session):
+    session.wander = True
+    session.aim(tuple(session.place()))
+    first = session.sim.goal.copy()
+    for _ in range(14):
+        session.work(2 * DT)
+    assert not np.array_equal(session.sim.goal, first)
+
+
+def test_a_fall_begins_a_new_path(session, monkeypatch):
+    for _ in range(5):
+        session.work(DT)
+    assert len(session.trail) > 4
+    step = session.sim.step
+    monkeypatch.setattr(session.sim, "step", lambda: dataclasses.replace(step(), fell=True))
+    session._step()
+    assert len(session.trail) == 2
+    assert len(session.history) == 1
+
+
+def test_what_cannot_be_played_is_told_and_changes_nothing(session, monkeypatch):
+    def fail(choice):
+        raise HomingError("it has no seed 9")
+
+    monkeypatch.setattr("homing.play.session.make_actor", fail)
+    version, sim = session.version, session.sim
+    session.choose(Choice("somewhere", 9))
+    assert session.message == "it has no seed 9"
+    assert (session.version, session.sim) == (version, sim)
+
+
+def test_the_critic_is_asked_from_where_the_robot_is(session):
+    values = session.sim.critic()
+    places = session.sim.space.grid(max(values.shape))
+    policies = session.sim.actor.policies
+    obs = Obs(jnp.asarray(session.sim.moment.state), jnp.asarray(places[3, 5]))
+    # The map asks about the agent's own action, whatever the actor does here.
+    own = policies.agent.act(session.sim.learner, obs, jax.random.key(0), explore=False)
+    expected = policies.agent.value(session.sim.learner, obs, own)
+    np.testing.assert_allclose(values[3, 5], expected, rtol=1e-4)
+    picture = shapes.heat(values, session.sim.space, 0.5)
+    assert picture.shape == (*values.shape, 4)
+    free = ~session.sim.space.in_wall(places)
+    best = np.unravel_index(np.argmax(np.where(free, values, -np.inf)), values.shape)
+    np.testing.assert_array_equal(picture[best][:3], [253, 231, 36])  # viridis' brightest
+    assert (picture[..., 3] == 128).all()
+
+
+def test_a_policy_may_go_where_its_body_and_goals_are_the_same():
+    places = environments_for(None, "ant")
+    assert places[0] == "ant"
+    assert {"ant_u_maze", "ant_big_maze", "ant_random_start"} <= set(places)
+    assert not {"ant_soccer", "ant_push", "humanoid", "point_u_maze"} & set(places)
+    assert environments_for(None, "reacher") == ("reacher",)
+
+
+# The page and its port.
+
+
+@pytest.fixture
+def player(made, session):
+    port, _ = server.free_port(None)
+    player = server.Player(session, port, "a test")
+    player.page.show()
+    yield player
+    player.stop()
+
+
+def click(origin, direction):
+    return SimpleNamespace(ray_origin=origin, ray_direction=direction)
+
+
+def test_a_click_on_the_floor_moves_the_goal_there(player, session):
+    player.page._clicked(click((4.0, 0.0, 10.0), (0.0, 0.9, -1.0)))
+    session.work(0.0)
+    np.testing.assert_allclose(session.sim.goal, [4.0, 9.0], atol=1e-4)
+    for away in ((0.0, 0.0, 1.0), (1.0, 0.0, 0.0)):
+        player.page._clicked(click((4.0, 0.0, 10.0), away))
+    session.work(0.0)
+    np.testing.assert_allclose(session.sim.goal, [4.0, 9.0], atol=1e-4)
+
+
+def test_the_scene_follows_the_simulation(player, session):
+    session.aim((4.0, 10.0))
+    for _ in range(20):
+        session.work(2 * DT)
+    player.page._draw()
+    player.page._tell()
+    np.testing.assert_allclose(player.page.links[0].position, session.sim.moment.pos[0], atol=1e-5)
+    np.testing.assert_allclose(player.page._goals[0][1].position[:2], [4.0, 10.0], atol=1e-5)
+    assert f"{session.sim.moment.distance:.2f} m" in player.page.status.content
+    assert len(player.page.plot.data[0]) == len(session.history)
+
+
+def test_only_this_machine_reaches_the_page(player):
+    assert player.server.get_host() == "127.0.0.1"
+    page = urllib.request.urlopen(player.address, timeout=20).read()
+    assert b"<html" in page.lower()
+    outside = socket.gethostbyname(socket.gethostname())
+    if not outside.startswith("127."):
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection((outside, player.server.get_port()), timeout=5)
+
+
+def test_a_port_that_is_taken_is_told(capsys, maze_policy):  # noqa: F811
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        with pytest.raises(SystemExit) as end:
+            main.main(["play", maze_policy, "--port", str(taken)])
+        assert end.value.code == 2
+        assert (
+            f"port {taken} is taken by another program; choose another with --port" in capsys.readouterr().err
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(server, "PORT", taken)
+            port, said = server.free_port(None)
+        assert port != taken
+        assert f"port {taken} is taken" in said
+    with pytest.raises(HomingError, match="from 1 to 65535"):
+        server.free_port(0)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("reachr",), "did you mean 'reacher'"),
+        (("nowhere/run",), "does not exist"),
+        (("{policy}", "--env", "ant_maze"), "unknown environment"),
+        (("{policy}", "--env", "ant"), "cannot act in ant"),
+        (("{policy}", "--seed", "9"), "no seed 9; it has 3, 4"),
+    ],
+)
+def test_what_cannot_be_played_is_one_message(args, words, maze_policy, capsys, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(server, "Player", None)  # none of these may get as far as serving
+    with pytest.raises(SystemExit) as end:
+        main.main(["play", *(arg.format(policy=maze_policy) for arg in args)])
+    assert end.value.code == 2
+    assert words in " ".join(capsys.readouterr().err.split())

@@ -1,0 +1,183 @@
+"""Checkpoints come back bit for bit, and damaged ones are noticed."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from homing.agents.crl import CRL, CRLConfig
+from homing.errors import HomingError
+from homing.networks import NetConfig
+from homing.runs.checkpoints import Checkpoints, fingerprints, load_policy, parameters, save_policy
+from homing.runs.folder import WriteError
+from homing.types import Obs
+
+
+def state(seed=0):
+    k_keys, k_numbers = jax.random.split(jax.random.key(seed))
+    return {
+        "keys": jax.random.split(k_keys, 3),
+        "ring": jax.random.normal(k_numbers, (50, 40), jnp.float32),
+        "half": jnp.arange(7, dtype=jnp.bfloat16),
+        "ahead": jnp.arange(-3, 4, dtype=jnp.int16),
+        "over": jnp.asarray([True, False]),
+        "count": jnp.asarray(seed, jnp.int32),
+        "none": (),
+    }
+
+
+SHAPES = jax.eval_shape(state)
+
+
+def bits(tree):
+    data = lambda x: jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+    return [np.asarray(data(x)) for x in jax.tree.leaves(tree)]
+
+
+def assert_same(a, b):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for x, y in zip(bits(a), bits(b), strict=True):
+        assert x.dtype == y.dtype
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.fixture
+def three(tmp_path):
+    made = Checkpoints(tmp_path / "c", keep=2)
+    for i in (10, 20, 30):
+        made.save(i, state(i), {"elapsed": i / 3})
+    made.wait()
+    made.close()
+    return made
+
+
+def test_the_last_ones_are_kept_and_the_newest_comes_back(three):
+    assert three.iterations() == [20, 30]
+    saved = Checkpoints(three.path, 2).restore(SHAPES, pytest.fail)
+    assert saved.iteration == 30
+    assert saved.notes == {"elapsed": 10.0}
+    assert_same(saved.train, state(30))
+
+
+def test_a_restored_state_can_be_donated(three):
+    train = three.restore(SHAPES, pytest.fail).train
+    moved = jax.jit(lambda t: t | {"count": t["count"] + 1}, donate_argnums=0)(train)
+    assert_same(moved, state(30) | {"count": jnp.asarray(31, jnp.int32)})
+
+
+def truncate(path):
+    largest = max((f for f in path.rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[: largest.stat().st_size // 2])
+
+
+def flip_a_bit(path):
+    largest = max((f for f in path.rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[len(content) // 2] ^= 1
+    largest.write_bytes(content)
+
+
+def lose_notes(path):
+    (path / "notes" / "metadata").unlink()
+
+
+def change_contents(path):
+    """As a disk would that returns something else without an error."""
+    file = path / "notes" / "metadata"
+    content = json.loads(file.read_text())
+    content["fingerprints"][2] ^= 1
+    file.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("damage", [truncate, flip_a_bit, lose_notes, change_contents])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(three, damage):
+    damage(three.path / "30")
+    said = []
+    made = Checkpoints(three.path, 2)
+    saved = made.restore(SHAPES, said.append)
+    assert saved.iteration == 20
+    assert_same(saved.train, state(20))
+    assert len(said) == 1
+    assert str(three.path / "30") in said[0]
+    made.discard_after(saved.iteration)
+    made.save(30, state(30), {})
+    made.wait()
+    assert made.restore(SHAPES, pytest.fail).iteration == 30
+
+
+def test_if_none_is_sound_that_is_an_error(three):
+    truncate(three.path / "20")
+    truncate(three.path / "30")
+    with pytest.raises(HomingError, match="no checkpoint"):
+        three.restore(SHAPES, lambda _: None)
+
+
+def test_no_checkpoint_is_no_error(tmp_path):
+    assert Checkpoints(tmp_path / "none", 2).restore(SHAPES, pytest.fail) is None
+
+
+def test_a_state_of_another_shape_is_not_mistaken_for_this_one(three):
+    shapes = SHAPES | {"ring": jax.ShapeDtypeStruct((50, 41), jnp.float32)}
+    with pytest.raises(HomingError):
+        three.restore(shapes, lambda _: None)
+
+
+def test_a_failed_write_keeps_the_earlier_ones(three, monkeypatch):
+    import orbax.checkpoint as ocp
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    made = Checkpoints(three.path, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(ocp.CheckpointManager, "save", full)
+        with pytest.raises(
+            WriteError, match="No space left on device; the earlier one of iteration 30 is kept"
+        ):
+            made.save(40, state(40), {})
+    assert made.iterations() == [20, 30]
+    made.save(50, state(50), {})
+    made.wait()
+    assert made.iterations() == [30, 50]
+
+
+@pytest.mark.parametrize("leaf", ["ring", "half", "ahead", "over", "count", "keys"])
+def test_fingerprints_see_a_change_anywhere(leaf):
+    before = np.asarray(fingerprints(state()))
+    changed = state()
+    value = changed[leaf]
+    if leaf == "keys":
+        changed[leaf] = value[::-1]
+    else:
+        last = value.ravel()[-1]
+        other = ~last if value.dtype == bool else last + 1
+        changed[leaf] = value.ravel().at[-1].set(other).reshape(value.shape)
+    assert (np.asarray(fingerprints(changed)) != before).sum() == 1
+
+
+def test_policies_are_plain_arrays_without_optimisers(tmp_path):
+    class Spec:
+        state_dim, action_dim, goal_dim = 3, 2, 1
+
+    net = NetConfig(width=8)
+    agent = CRL(CRLConfig(critic_net=net, actor_net=net, representation_dim=4), Spec)
+    learner = jax.vmap(agent.init)(jax.random.split(jax.random.key(0), 2))
+    save_policy(tmp_path / "p" / "last.npz", learner, 7)
+    with np.load(tmp_path / "p" / "last.npz", allow_pickle=False) as file:
+        assert not any("opt_state" in name for name in file.files)
+    read, iteration = load_policy(tmp_path / "p" / "last.npz", jax.eval_shape(agent.init, jax.random.key(0)))
+    assert iteration == 7
+    assert_same(read, parameters(learner))
+    obs = Obs(state=jnp.ones((2, 5, 3)), goal=jnp.ones((2, 5, 1)))
+    act = jax.vmap(lambda learner, obs: agent.act(learner, obs, jax.random.key(0), explore=False))
+    np.testing.assert_array_equal(act(read, obs), act(learner, obs))
+
+
+def test_a_missing_or_broken_policy_is_explained(tmp_path):
+    with pytest.raises(HomingError, match="does not exist yet"):
+        load_policy(tmp_path / "last.npz", {})
+    (tmp_path / "bad.npz").write_bytes(b"no archive")
+    with pytest.raises(HomingError, match="cannot read the policy"):
+        load_policy(tmp_path / "bad.npz", {})

@@ -1,0 +1,142 @@
+"""Killed processes, full disks, folders that cannot be written: nothing is lost, results are the same."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from run_helpers import assert_same_results, results
+
+from homing.runs.folder import RunFolder
+
+HERE = Path(__file__).parent
+FLAGS = shlex.split(
+    "--preset quickstart --seed-list 3,4 --steps 1920 --num-envs 8 --unroll-length 10 --batch-size 32 "
+    "--updates-per-step 1/30 --replay-rows 50 --prefill-rows 20 --evaluations 4 --eval-envs 8 "
+    "--checkpoint-minutes 0 --tensorboard off --critic-net.width 16 --actor-net.width 16"
+)
+
+
+def homing(*args, fault="", wait=True, traces=None):
+    """The command line in a process of its own, on a probe, with a fault if one is asked for.
+
+    traces: keep traced programs in this folder
+    """
+    env = os.environ | {
+        "FAULT": fault,
+        "TRACES": "1" if traces else "",
+        "JAX_COMPILATION_CACHE_DIR": str(traces or HERE.parent / ".cache" / "jax"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+    }
+    command = [sys.executable, str(HERE / "probe_cli.py"), *map(str, args)]
+    process = subprocess.Popen(
+        command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=HERE
+    )
+    if not wait:
+        return process
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out + err
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nothing disturbed."""
+    path = tmp_path_factory.mktemp("faults") / "whole"
+    code, said = homing("train", "crl", "walk", *FLAGS, "--out", path)
+    assert code == 0, said
+    assert RunFolder(path).summary()["status"] == "finished"
+    return path
+
+
+def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(tmp_path, whole):
+    path = tmp_path / "run"
+    train = ("train", "crl", "walk", *FLAGS, "--out", path)
+    # Before the first checkpoint; while one is written; with rows on the disk that no checkpoint covers.
+    for command, fault in (
+        (train, "line:1"),
+        (("resume", path), "checkpoint:2"),
+        (("resume", path), "rows:1"),
+    ):
+        code, said = homing(*command, fault=fault)
+        assert code == -signal.SIGKILL, said
+        assert not (path / "summary.json").exists()
+    code, said = homing("resume", path)
+    assert code == 0, said
+    begun = [session["iteration"] for session in RunFolder(path).sessions()]
+    assert begun[0] == begun[1] == 0
+    assert 0 < begun[2] <= begun[3]
+    assert_same_results(path, whole)
+    assert not list((path / "checkpoints").glob("*tmp*"))
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_with_kept_traces_to_the_same_bits(tmp_path, whole):
+    path, kept = tmp_path / "run", tmp_path / "cache"
+    code, said = homing("train", "crl", "walk", *FLAGS, "--out", path, fault="rows:2", traces=kept)
+    assert code == -signal.SIGKILL, said
+    written = set((kept / "homing-traces").iterdir())
+    assert len(written) == 3
+    code, said = homing("resume", path, traces=kept)
+    assert code == 0, said
+    assert set((kept / "homing-traces").iterdir()) == written  # the same settings: none traced anew
+    assert_same_results(path, whole)
+
+
+def test_a_full_disk_keeps_earlier_checkpoints_and_says_so(tmp_path, whole):
+    path = tmp_path / "run"
+    code, said = homing("train", "crl", "walk", *FLAGS, "--out", path, fault="disk:2")
+    assert code == 2, said
+    assert "cannot write a checkpoint" in said
+    assert "the earlier one of iteration 7 is kept" in said
+    assert f"homing resume {path}" in said.splitlines()[-1] or "homing: cannot write" in said
+    kept = [int(entry.name) for entry in (path / "checkpoints").iterdir() if entry.name.isdecimal()]
+    assert kept == [7]
+    code, said = homing("resume", path)
+    assert code == 0, said
+    assert RunFolder(path).sessions()[-1]["iteration"] == 7
+    assert_same_results(path, whole)
+
+
+def test_a_run_in_use_is_refused_and_stops_cleanly_on_request(tmp_path, whole):
+    path = tmp_path / "run"
+    flags = [*FLAGS, "--steps", "10M", "--evaluations", "20k"]
+    process = homing("train", "crl", "walk", *flags, "--out", path, wait=False)
+    try:
+        for line in process.stdout:
+            if "left" in line:
+                break
+        code, said = homing("resume", path)
+        assert code == 2
+        assert f"in use by process {process.pid}" in said
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert f"go on with: homing resume {path}" in err
+    assert "Traceback" not in err
+    assert (path / "policies" / "last.npz").exists()
+    last = max(int(entry.name) for entry in (path / "checkpoints").iterdir())
+    assert results(path)[0][-1]["iteration"] <= last
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_compiling(tmp_path, monkeypatch):
+    from run_helpers import probe_config
+
+    from homing.config import run as run_settings
+    from homing.errors import HomingError
+    from homing.runs.progress import Lines
+    from homing.training import runner
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(run_settings, "resolve", lambda id: id)
+    config = probe_config()
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(HomingError, match=r"cannot write to .*Permission denied"):
+        runner.start(config, tmp_path / "run", Lines(quiet=True), parts=object())
+    assert not (tmp_path / "run").exists()

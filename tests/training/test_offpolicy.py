@@ -1,0 +1,217 @@
+"""The off-policy loop of one seed: its counts, its goals and its memory."""
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import struct
+from probes import turnstile
+
+from homing.config.offpolicy import TrainConfig
+from homing.data import replay
+from homing.training.offpolicy import OffPolicy, make_plan
+from homing.types import Array
+
+CONFIG = TrainConfig(
+    total_steps=3_000,
+    num_envs=5,
+    unroll_length=7,
+    batch_size=16,
+    updates_per_step=0.1,
+    replay_rows=60,
+    prefill_rows=20,
+    evaluations=3,
+    eval_envs=5,
+)
+
+
+class Seen(struct.PyTreeNode):
+    updates: Array  # made so far
+    counts_wrong: Array  # updates whose announced number was not that
+    strangers: Array  # rows whose goal was from another episode, or from before
+    past_border: Array  # rows whose goal was more than an unroll ahead
+
+
+class Witness:
+    """An agent that learns nothing and counts what it is given on the turnstile."""
+
+    goal_sampler: ClassVar[str] = "future"
+    goal_share: ClassVar[float] = 1.0
+    gamma: ClassVar[float] = 0.99
+
+    def init(self, key):
+        zero = jnp.zeros((), jnp.int32)
+        return Seen(zero, zero, zero, zero)
+
+    def act(self, learner, obs, key, *, explore):
+        return jnp.zeros((obs.state.shape[0], 1), jnp.float32)
+
+    def update(self, learner, batch, key, moment):
+        ahead = batch.obs.goal[:, 1] - batch.obs.state[:, 1]
+        strange = (batch.obs.goal[:, 0] != batch.obs.state[:, 0]) | (ahead < 1)
+        learner = Seen(
+            updates=learner.updates + 1,
+            counts_wrong=learner.counts_wrong + (moment.updates != learner.updates).astype(jnp.int32),
+            strangers=learner.strangers + jnp.sum(strange, dtype=jnp.int32),
+            past_border=learner.past_border + jnp.sum(ahead > 7, dtype=jnp.int32),
+        )
+        return learner, {"one": jnp.ones((), jnp.float32), "update": moment.updates.astype(jnp.float32)}
+
+
+def run(config, agent=None):
+    env = turnstile(num_envs=5, episode_length=30)
+    agent = agent or Witness()
+    plan = make_plan(config, env, agent)
+    loop = OffPolicy(env, agent, plan)
+    epoch, measure = jax.jit(loop.epoch, donate_argnums=0), jax.jit(loop.measure)
+    train = jax.jit(loop.init)(jax.random.key(0))
+    told = []
+    for e in range(plan.epochs):
+        start, stop = plan.epoch_bounds(e)
+        train, metrics = epoch(train, jnp.int32(start), jnp.int32(stop))
+        metrics |= measure(train, jnp.int32(stop))
+        told.append({name: np.asarray(value) for name, value in metrics.items()})
+    return plan, train, told
+
+
+# Updates an iteration: 3.5 (chunk and spare one), 0.7 (some make none), 8.75 in chunks of two.
+@pytest.mark.parametrize(("ratio", "chunk_bytes"), [(0.1, 2**20), (0.02, 2**20), (0.25, 2_000)])
+def test_updates_are_as_planned_and_goals_from_the_rows_own_episode(ratio, chunk_bytes):
+    config = dataclasses.replace(CONFIG, updates_per_step=ratio, chunk_bytes=chunk_bytes)
+    plan, train, told = run(config)
+    seen = train.learner
+    assert int(seen.updates) == plan.total_updates
+    assert int(seen.counts_wrong) == 0
+    assert int(seen.strangers) == 0
+    assert int(seen.past_border) > 0 or plan.total_updates < 100
+    assert int(train.env.clock) * 5 == plan.total_steps
+    assert all(metrics["one"] == 1 for metrics in told)
+    stops = [plan.epoch_bounds(e)[1] for e in range(plan.epochs)]
+    assert [metrics["update"] for metrics in told] == [plan.updates_at(stop) for stop in stops]
+    assert all(metrics["finite"] for metrics in told)
+
+
+def test_before_the_first_update_nothing_is_measured():
+    env = turnstile(num_envs=5, episode_length=30)
+    loop = OffPolicy(env, Witness(), make_plan(CONFIG, env, Witness()))
+    train = jax.jit(loop.init)(jax.random.key(0))
+    for iteration in (0, loop.plan.prefill_iterations):
+        assert all(np.isnan(value) for value in loop.measure(train, jnp.int32(iteration)).values())
+
+
+def test_rates_fall_in_a_straight_line_to_their_last_share():
+    config = dataclasses.replace(CONFIG, final_rate=0.25)
+    env = turnstile(num_envs=5, episode_length=30)
+    loop = OffPolicy(env, Witness(), make_plan(config, env, Witness()))
+    total = loop.plan.total_updates
+    pace = [float(loop._moment(jnp.int32(made)).pace) for made in (0, total // 2, total)]
+    assert pace == pytest.approx([1, 1 - 0.75 * (total // 2) / total, 0.25])
+    same = OffPolicy(env, Witness(), make_plan(CONFIG, env, Witness()))
+    assert float(same._moment(jnp.int32(total - 1)).pace) == 1
+
+
+class TwoMinded(Witness):
+    """Acts with 1 where it explores and with −1 where it does not."""
+
+    def act(self, learner, obs, key, *, explore):
+        return jnp.full((*obs.state.shape[:-1], 1), 1.0 if explore else -1.0)
+
+
+@pytest.mark.parametrize(("greedy", "lanes"), [(0.0, 0), (0.4, 2), (1.0, 5)])
+def test_a_share_of_the_lanes_acts_greedily(greedy, lanes):
+    plan, train, _ = run(dataclasses.replace(CONFIG, greedy=greedy, total_steps=400), TwoMinded())
+    stored = np.asarray(train.ring.action)[: plan.prefill_iterations + 1]
+    np.testing.assert_array_equal(stored[..., :lanes, :], -1)
+    np.testing.assert_array_equal(stored[..., lanes:, :], 1)
+
+
+class HindsightWitness(Witness):
+    """Counts rows whose goal is neither the commanded one nor of their own episode."""
+
+    goal_share: ClassVar[float] = 0.5
+
+    def __init__(self, goal_sampler):
+        self.goal_sampler = goal_sampler
+
+    def update(self, learner, batch, key, moment):
+        number, goal = batch.obs.state[:, 0], batch.obs.goal
+        commanded = jnp.all(jnp.abs(goal) <= 1, axis=-1)
+        # Numbers of episodes begin at 1, so that a row never written would show as a stranger.
+        strange = ~commanded & (goal[:, 0] != number) | (number < 1)
+        learner = learner.replace(
+            updates=learner.updates + 1,
+            strangers=learner.strangers + jnp.sum(strange, dtype=jnp.int32),
+            past_border=learner.past_border + jnp.sum(~commanded, dtype=jnp.int32),
+        )
+        return learner, {"one": jnp.ones((), jnp.float32)}
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    ["final", *(pytest.param(name, marks=pytest.mark.slow) for name in ("uniform_future", "episode"))],
+)
+def test_hindsight_takes_half_of_the_goals_and_none_from_another_episode(sampler):
+    """A12; and A14: without a prefill, no batch holds a row that was never written."""
+    config = dataclasses.replace(CONFIG, prefill_rows=0)
+    plan, train, _ = run(config, HindsightWitness(sampler))
+    seen = train.learner
+    assert int(seen.updates) == plan.total_updates
+    assert int(seen.strangers) == 0
+    share = int(seen.past_border) / (plan.total_updates * config.batch_size)
+    assert share == pytest.approx(0.5 if sampler != "final" else 0.42, abs=0.08)
+
+
+def test_an_agent_that_asks_for_goals_of_other_rows_gets_them():
+    witness = HindsightWitness("uniform_future")
+    witness.goal_share, witness.goal_others = 1.0, 0.3
+    plan, train, _ = run(dataclasses.replace(CONFIG, prefill_rows=0), witness)
+    rows = plan.total_updates * CONFIG.batch_size
+    assert int(train.learner.past_border) == rows, "no goal is a commanded one"
+    # A row before is now and then of the same episode.
+    assert 0.1 < int(train.learner.strangers) / rows < 0.3
+
+
+def test_ring_holds_the_newest_rows_after_many_rounds():
+    plan, train, _ = run(CONFIG)
+    line = replay.timeline(train.ring, jnp.int32(plan.iterations))
+    position = jnp.arange(plan.ring_shape.slots * 7, dtype=jnp.int32)
+    state = np.asarray(replay.read(train.ring.state, line, position, jnp.zeros_like(position)))
+    same = state[1:, 0] == state[:-1, 0]
+    np.testing.assert_array_equal(state[1:, 1], np.where(same, state[:-1, 1] + 1, 0))
+    number, step = np.asarray(train.env.obs.state[0])
+    if step > 0:
+        assert tuple(state[-1]) == (number, step - 1)
+
+
+def test_an_epoch_copies_no_ring():
+    env = turnstile(num_envs=16, episode_length=30)
+    config = dataclasses.replace(CONFIG, num_envs=16, replay_rows=70_000, total_steps=10**6)
+    loop = OffPolicy(env, Witness(), make_plan(config, env, Witness()))
+    train = jax.eval_shape(loop.init, jax.random.key(0))
+    count = jax.ShapeDtypeStruct((), jnp.int32)
+    memory = jax.jit(loop.epoch, donate_argnums=0).lower(train, count, count).compile().memory_analysis()
+    ring = replay.size_in_bytes(loop.plan.ring_shape)
+    assert memory.alias_size_in_bytes >= ring
+    # What depends on the ring's length is one number for each slot, here a seventh of a row.
+    assert memory.temp_size_in_bytes < 0.1 * ring
+
+
+def test_no_key_is_used_twice():
+    env = turnstile(num_envs=5, episode_length=30)
+    loop = OffPolicy(env, Witness(), make_plan(CONFIG, env, Witness()))
+    with jax.debug_key_reuse(True), jax.numpy_dtype_promotion("strict"):
+        train = loop.init(jax.random.key(0))
+        jax.jit(loop.epoch)(train, jnp.int32(3), jnp.int32(4))
+
+
+def test_memory_of_learner_and_environments_is_measured():
+    env = turnstile(num_envs=5, episode_length=30)
+    plan = make_plan(CONFIG, env, Witness(), seeds=3)
+    assert plan.sizes.learner_bytes == 16
+    state = env.reset(jax.random.key(0))
+    plain = [x for x in jax.tree.leaves(state) if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
+    assert plan.sizes.env_bytes == pytest.approx(sum(x.nbytes for x in plain), abs=16)
+    assert plan.seeds == 3

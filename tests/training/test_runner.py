@@ -1,0 +1,266 @@
+"""The run loop: pieces, rows, seeds that diverge, stopping and going on."""
+
+import dataclasses
+import math
+import os
+import signal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from probes import walk
+from run_helpers import (  # noqa: F401
+    SAVE,
+    TRAIN,
+    Watch,
+    assert_same_results,
+    no_key_check,
+    probe_config,
+    probe_envs,
+    results,
+    run,
+)
+
+import homing
+from homing.agents.crl import CRL
+from homing.compile.programs import Compiled
+from homing.config import run as run_settings
+from homing.errors import HomingError
+from homing.runs.folder import RunFolder, write_json
+from homing.training import build as run_build
+from homing.training import runner
+from homing.training.tally import Tally, columns, pieces
+
+pytestmark = pytest.mark.usefixtures("probe_envs")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nothing disturbed."""
+    path = tmp_path_factory.mktemp("runs") / "whole"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_settings, "resolve", lambda id: id)
+        patch.setattr(run_build, "make", lambda id, num_envs=1, **_: walk(num_envs))
+        outcome, show = run(path)
+    assert outcome.status == "finished"
+    return path, show
+
+
+def test_pieces_cover_the_plan_once_and_do_not_depend_on_where_one_begins():
+    plan = run_build.build(probe_config()).plan
+    all_of_it = list(pieces(plan))
+    assert [start for start, _, _ in all_of_it] == [0] + [stop for _, stop, _ in all_of_it[:-1]]
+    assert all_of_it[-1][1] == plan.iterations
+    ends = [stop for _, stop, ends in all_of_it if ends]
+    assert ends == [plan.epoch_bounds(e)[1] for e in range(plan.epochs)]
+    for i, (_, stop, _) in enumerate(all_of_it):
+        assert list(pieces(plan, stop)) == all_of_it[i + 1 :]
+
+
+def test_a_tally_weighs_pieces_by_the_iterations_that_learned():
+    tally = Tally([True, True])
+    metrics = lambda a, b: {"loss": np.asarray([a, b]), "finite": np.asarray([True, b < 9])}
+    tally.add(metrics(math.nan, math.nan), steps=5, learned=0, seconds=1.0)
+    tally.add(metrics(1.0, 2.0), steps=5, learned=1, seconds=1.0)
+    tally.add(metrics(4.0, 9.0), steps=5, learned=2, seconds=1.0)
+    assert tally.means() == {"loss": [3.0, 20 / 3]}
+    assert tally.finite == [True, False]
+    again = Tally(**dataclasses.asdict(tally))
+    assert again == tally
+
+
+def test_a_run_writes_one_row_for_each_seed_and_evaluation(whole):
+    path, _ = whole
+    rows = RunFolder(path).rows()
+    assert [(row["seed"], row["iteration"]) for row in rows] == [
+        (seed, i) for i in (7, 13, 18, 24) for seed in (3, 4)
+    ]
+    for row in rows:
+        assert row["step"] == 80 * row["iteration"]
+        assert row["updates"] == (row["iteration"] - 2) * 80 // 30
+        assert row["finite"] is True
+        assert {"train/critic_loss", "eval/success_any", "speed/env_steps_per_second"} <= row.keys()
+    summary = RunFolder(path).summary()
+    assert (summary["status"], summary["step"], summary["diverged"]) == ("finished", 1920, [])
+    assert summary["last"]["eval/success_any"]["seeds"] == 2
+    assert not (path / "tensorboard").exists()
+
+
+def test_a_run_records_what_it_ran_on(whole):
+    path, _ = whole
+    (session,) = RunFolder(path).sessions()
+    assert session["versions"]["jax"] == jax.__version__
+    assert RunFolder(path).config() == probe_config()
+
+
+def test_a_run_traces_each_program_once(tmp_path, monkeypatch):
+    traces = []
+
+    class Counted(CRL):
+        def update(self, *args):
+            traces.append(1)
+            return super().update(*args)
+
+    monkeypatch.setattr(run_build, "make_agent", Counted)
+    run(tmp_path / "run")
+    shape, body = 1, 2  # metrics are shaped once; the loop's body is traced with and without a remainder
+    assert len(traces) <= shape + 2 * body
+
+
+class Stop:
+    """Sends a signal to this process once, when the run has come to an iteration."""
+
+    def __init__(self, iteration, signum=signal.SIGTERM):
+        self.iteration, self.signum, self.sent = iteration, signum, False
+
+    def __call__(self, iteration):
+        if iteration >= self.iteration and not self.sent:
+            self.sent = True
+            os.kill(os.getpid(), self.signum)
+
+
+def change_versions(path):
+    sessions = RunFolder(path).sessions()
+    sessions[-1]["versions"]["jax"] = "0.0.1"
+    write_json(path / "sessions.json", sessions)
+
+
+@pytest.mark.parametrize(("iteration", "signum"), [(10, signal.SIGTERM), (13, signal.SIGINT)])
+def test_a_stopped_run_says_how_to_go_on_and_then_does_as_if_it_had_not_stopped(
+    tmp_path, whole, iteration, signum
+):
+    """In the middle of an epoch, and at its end."""
+    path = tmp_path / "run"
+    outcome, show = run(path, Stop(iteration, signum))
+    assert (outcome.status, outcome.signum) == ("stopped", signum)
+    assert f"homing resume {path}" in show.warned[-1]
+    if iteration == 13:
+        change_versions(path)
+    assert show.pieces[-1] == iteration
+    assert RunFolder(path).summary() is None
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    outcome = runner.resume(path, again := Watch())
+    assert outcome.status == "finished"
+    assert again.pieces[0] > iteration
+    assert ["not with the same bits" in text for text in again.warned] == [True] * (iteration == 13)
+    assert [s["iteration"] for s in RunFolder(path).sessions()] == [0, iteration]
+    assert_same_results(path, whole[0])
+
+
+def test_a_finished_run_is_left_alone(whole):
+    before = results(whole[0])[0]
+    outcome = runner.resume(whole[0], show := Watch())
+    assert outcome.status == "finished"
+    assert "finished" in show.said[-1]
+    assert results(whole[0])[0] == before
+
+
+def test_a_damaged_checkpoint_costs_time_only(tmp_path, whole):
+    path = tmp_path / "run"
+    run(path, Stop(15))
+    assert [entry.name for entry in sorted((path / "checkpoints").iterdir())] == ["13", "15"]
+    for file in (path / "checkpoints" / "15").rglob("*"):
+        if file.is_file() and file.stat().st_size > 1000:
+            file.write_bytes(b"\0" * 1000)
+    outcome = runner.resume(path, show := Watch())
+    assert outcome.status == "finished"
+    assert "15 is damaged" in show.warned[0]
+    assert_same_results(path, whole[0])
+
+
+def spoil(monkeypatch, *places):
+    """Seeds at these places begin with a NaN in the critic."""
+    init = Compiled.init
+
+    def spoiled(self):
+        train = init(self)
+        for place in places:
+            params = train.learner.params
+            bad = jax.tree.map(lambda x: x.at[place, 0].set(jnp.nan), params["nets"])  # noqa: B023
+            train = train.replace(learner=train.learner.replace(params=params | {"nets": bad}))
+        return train
+
+    monkeypatch.setattr(Compiled, "init", spoiled)
+
+
+def test_a_seed_that_diverges_is_reported_marked_and_harmless(tmp_path, whole, monkeypatch):
+    spoil(monkeypatch, 1)
+    path = tmp_path / "run"
+    outcome, show = run(path)
+    assert outcome.status == "finished"
+    assert [w for w in show.warned if "diverged" in w] == show.warned
+    assert len(show.warned) == 1
+    assert "seed 4" in show.warned[0]
+    rows, healthy = results(path)[0], results(whole[0])[0]
+    assert [row for row in rows if row["seed"] == 3] == [row for row in healthy if row["seed"] == 3]
+    for row in rows:
+        if row["seed"] == 4:
+            assert set(row) == {"seed", "iteration", "step", "updates", "finite"}
+            assert row["finite"] is False
+    summary = RunFolder(path).summary()
+    assert summary["diverged"] == [4]
+    assert summary["last"]["eval/success_any"]["seeds"] == 1
+    told = homing.evaluate(path, episodes=4)
+    assert told["diverged"] == [4]
+    assert told["summary"]["success_any"]["seeds"] == 1
+
+
+def test_a_run_whose_seeds_have_all_diverged_ends(tmp_path, monkeypatch):
+    spoil(monkeypatch, 0, 1)
+    with pytest.raises(HomingError, match="every seed has diverged"):
+        run(tmp_path / "run")
+
+
+def test_what_is_not_finite_is_absent():
+    rows = [{"seed": 0, "finite": True, "eval/x": 1.0}, {"seed": 1, "finite": False, "speed/y": 2.0}]
+    assert columns(rows) == {"eval/x": [1.0]}
+
+
+def test_a_loaded_policy_acts_greedily_on_any_batch_shape(whole):
+    policy = homing.load(whole[0], seed=4)
+    action = policy(np.zeros(2), np.ones(2))
+    assert action.shape == (2,)
+    assert np.all(np.abs(action) <= 1)
+    batch = policy(np.zeros((5, 2)), np.ones((5, 2)))
+    np.testing.assert_allclose(batch, np.broadcast_to(action, (5, 2)), atol=1e-6)
+    assert not np.allclose(action, homing.load(whole[0], seed=3)(np.zeros(2), np.ones(2)))
+    with pytest.raises(HomingError, match="has 2 entries"):
+        policy(np.zeros(3), np.ones(2))
+    with pytest.raises(HomingError, match="no seed 7; it has 3, 4"):
+        homing.load(whole[0], seed=7)
+    assert homing.load(whole[0], which="best").iteration in (7, 13, 18, 24)
+
+
+def test_evaluation_of_a_run_has_a_row_for_each_seed(whole):
+    told = homing.evaluate(whole[0], episodes=16)
+    assert [row["seed"] for row in told["seeds"]] == [3, 4]
+    assert told["episodes"] == 16
+    assert 0 <= told["summary"]["success_any"]["iqm"] <= 1
+    assert told == homing.evaluate(whole[0], episodes=16)
+    assert told["seeds"] != homing.evaluate(whole[0], episodes=16, seed=1)["seeds"]
+
+
+def test_training_from_python_takes_settings_by_name(tmp_path):
+    from homing.networks import NetConfig
+
+    net = NetConfig(width=8)
+    changes = {f: getattr(TRAIN, f) for f in ("num_envs", "unroll_length", "batch_size", "replay_rows")}
+    trained = homing.train(
+        "crl",
+        "walk",
+        seeds=[5],
+        steps=400,
+        preset="quickstart",
+        out=tmp_path / "run",
+        quiet=True,
+        prefill_rows=20,
+        evaluations=2,
+        critic_net=net,
+        actor_net=net,
+        tensorboard="off",
+        **changes,
+    )
+    assert [step for step, _ in trained.curve(5)] == [240, 400]
+    assert trained.policy()(np.zeros(2), np.zeros(2)).shape == (2,)
+    assert dataclasses.replace(SAVE, checkpoint_minutes=10) == RunFolder(trained.path).config().save

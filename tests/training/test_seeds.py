@@ -1,0 +1,153 @@
+"""Seeds side by side: each as if it were alone, one trace of each program, one broken seed harmless."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from probes import Probe, walk
+from run_helpers import TRAIN
+
+from homing.agents.crl import CRL, CRLConfig
+from homing.networks import NetConfig
+from homing.training.offpolicy import OffPolicy, make_plan
+from homing.training.seeds import over_seeds, programs, seed_keys, train_axes
+
+CONFIG = dataclasses.replace(TRAIN, total_steps=1_000)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_key_check():
+    # The check takes a vmapped scan over split keys for reuse; test_offpolicy has it on, for one seed.
+    with jax.debug_key_reuse(False):
+        yield
+
+
+class Counted(CRL):
+    """CRL that counts how often its update is traced."""
+
+    traces = 0
+
+    def update(self, *args):
+        self.traces += 1
+        return super().update(*args)
+
+
+@pytest.fixture(scope="module")
+def setup():
+    env, net = walk(num_envs=8), NetConfig(width=16)
+    agent = Counted(CRLConfig(critic_net=net, actor_net=net, representation_dim=8), env.spec)
+    plan = make_plan(CONFIG, env, agent)
+    return plan, agent, programs(OffPolicy(env, agent, plan), env)
+
+
+def run(setup, seeds, spoil=None):
+    plan, _, made = setup
+    train = made.init(seed_keys(seeds))
+    if spoil is not None:
+        params = jax.tree.map(lambda x: x.at[spoil].set(jnp.nan), train.learner.params)
+        train = train.replace(learner=train.learner.replace(params=params))
+    told = []
+    for epoch in range(plan.epochs):
+        start, stop = plan.epoch_bounds(epoch)
+        train, metrics = made.epoch(train, start, stop)
+        told.append(jax.tree.map(np.asarray, metrics | made.evaluate(train, stop)))
+    return train, told
+
+
+def leaves(train, seed=None):
+    rest = train.replace(key=jax.random.key_data(train.key))
+    rest = rest.replace(env=rest.env.replace(key=jax.random.key_data(rest.env.key), clock=()))
+    return [np.asarray(x) if seed is None else np.asarray(x)[seed] for x in jax.tree.leaves(rest)]
+
+
+@pytest.fixture(scope="module")
+def three(setup):
+    return run(setup, [3, 4, 5])
+
+
+def test_one_of_three_seeds_equals_the_same_seed_alone(setup, three):
+    train, told = three
+    alone, told_alone = run(setup, [4])
+    for together, single in zip(leaves(train, 1), leaves(alone, 0), strict=True):
+        np.testing.assert_allclose(together, single, rtol=1e-4, atol=1e-5)
+    for a, b in zip(told, told_alone, strict=True):
+        assert set(a) == set(b)
+        for name in a:
+            np.testing.assert_allclose(a[name][1], b[name][0], rtol=1e-3, atol=1e-4)
+
+
+def test_seeds_differ(three):
+    train, told = three
+    kernels = np.asarray(jax.tree.leaves(train.learner.params["nets"])[-1])
+    assert not np.allclose(kernels[0], kernels[1])
+    assert not np.allclose(*np.asarray(train.ring.state)[:2])
+    assert len(set(told[-1]["train/critic_loss"].tolist())) == 3
+
+
+def test_the_same_seeds_give_the_same_bits(setup, three):
+    train, told = three
+    again, told_again = run(setup, [3, 4, 5])
+    for a, b in zip(leaves(train), leaves(again), strict=True):
+        np.testing.assert_array_equal(a, b)
+    for a, b in zip(told, told_again, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def test_a_broken_seed_is_reported_and_spoils_no_other(setup, three):
+    _, healthy = three
+    _, told = run(setup, [3, 4, 5], spoil=1)
+    assert told[-1]["finite"].tolist() == [True, False, True]
+    for name in ("train/critic_loss", "train/entropy", "success_any"):
+        np.testing.assert_array_equal(told[-1][name][[0, 2]], healthy[-1][name][[0, 2]])
+
+
+def test_each_program_is_traced_once_for_a_number_of_seeds(setup, three):
+    plan, agent, made = setup
+    assert len({stop - start for start, stop in map(plan.epoch_bounds, range(plan.epochs))}) > 1
+    before, sizes = agent.traces, [made.epoch.jitted._cache_size(), made.evaluate.jitted._cache_size()]
+    run(setup, [7, 8, 9])
+    assert agent.traces == before
+    assert [made.epoch.jitted._cache_size(), made.evaluate.jitted._cache_size()] == sizes
+    assert sizes == [2, 2]  # three seeds, and one alone
+
+
+def test_the_clock_is_shared(three):
+    train, _ = three
+    assert train.env.clock.shape == ()
+    assert int(train.env.clock) * 8 >= CONFIG.total_steps
+
+
+def test_states_of_two_runs_share_structure_and_types(setup, three):
+    train, _ = three
+    fresh = setup[2].init(seed_keys([0, 1, 2]))
+    assert jax.tree.structure(fresh) == jax.tree.structure(train)
+    for a, b in zip(jax.tree.leaves(fresh), jax.tree.leaves(train), strict=True):
+        assert a.aval == b.aval
+        assert not b.aval.weak_type
+
+
+class Gate(Probe):
+    """A probe that does something costly on every fourth tick of the shared clock."""
+
+    def step(self, state, action):
+        after = super().step(state, action)
+        return jax.lax.cond(
+            after.clock % 4 == 0, lambda s: s.replace(reward=s.reward + 1), lambda s: s, after
+        )
+
+
+def test_branches_on_the_clock_and_slot_writes_stay_unbatched(setup):
+    plan, agent, _ = setup
+    env = Gate(**vars(walk(num_envs=8)))
+    loop = OffPolicy(env, agent, plan)
+    axes = train_axes(env)
+    shapes = jax.eval_shape(programs(loop, env).init, seed_keys([0, 1]))
+    count = jax.ShapeDtypeStruct((), jnp.int32)
+    text = str(jax.make_jaxpr(over_seeds(loop.epoch, (axes, None, None), (axes, 0)))(shapes, count, count))
+    assert "cond[" in text
+    ring = ",".join(map(str, shapes.ring.state.shape))
+    writes = [line for line in text.splitlines() if f":f32[{ring}]" in line.split("=")[0]]
+    assert any("dynamic_update_slice" in line for line in writes)
+    assert not any("scatter" in line for line in writes)
