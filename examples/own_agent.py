@@ -43,15 +43,17 @@ class Imitate:
         noise = self.config.noise * jax.random.normal(key, action.shape) if explore else 0.0
         return jnp.clip(action + noise, -1.0, 1.0)
 
-    def update(self, learner, batch, key, moment):
+    def update(self, learner, batch, key, context):
         def loss(params):
             error = jnp.mean(jnp.square(self.policy(params, batch.obs) - batch.action))
             return error, {"actor_loss": error}
 
-        return adam(learner, loss, jnp.asarray(moment.pace * self.config.lr, jnp.float32))
+        return adam(learner, loss, jnp.asarray(context.lr_scale * self.config.lr, jnp.float32))
 
 
-SMALL = TrainConfig(200_000, num_envs=64, unroll_length=50, replay_rows=1000, prefill_rows=100, evaluations=4)
+SMALL = TrainConfig(
+    200_000, num_envs=64, unroll_length=50, replay_size=1000, prefill_steps=100, evaluations=4
+)
 register_agent("imitate", ImitateConfig, Imitate, SMALL)
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import sys
 import jax.numpy as jnp
 
 import homing
-from homing.losses.contrastive import OBJECTIVES, positives_of
+from homing.losses.contrastive import positives_of, register_objective
 
 
 def hinge(logits):
@@ -13,7 +13,7 @@ def hinge(logits):
     return jnp.mean(jnp.maximum(0.0, 1.0 - positives_of(logits)[:, None] + logits))
 
 
-OBJECTIVES["hinge"] = hinge
+register_objective("hinge", hinge)
 
 if __name__ == "__main__":
     run = homing.train(

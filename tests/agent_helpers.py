@@ -29,6 +29,6 @@ def some_batch(rows=6, seed=0, **changes):
         reward=jnp.asarray(rng.integers(0, 2, rows), jnp.float32),
         discount=jnp.asarray(discount),
         weight=jnp.asarray(weight),
-        left=jnp.where(jnp.asarray(discount) == 0, 1.0, jnp.inf),
+        steps_to_termination=jnp.where(jnp.asarray(discount) == 0, 1.0, jnp.inf),
     )
     return made.replace(**changes)

@@ -47,6 +47,9 @@ class Probe:
         fields = {field.name: 0 for field in dataclasses.fields(EnvState)}
         return EnvState(**(fields | {"clock": None}))
 
+    def achieved(self, state: Array) -> Array:
+        return state[..., jnp.asarray(self.spec.goal_indices)]
+
     def distance(self, achieved: Array, goal: Array) -> Array:
         return jnp.linalg.norm(achieved - goal, axis=-1)
 

@@ -19,7 +19,7 @@ SESSION = {
 }
 
 
-def rows_of(seeds, top=0.8, points=6, total=60_000, pace=1.0, noise=0.03):
+def rows_of(seeds, top=0.8, points=6, total=60_000, lr_scale=1.0, noise=0.03):
     """Success rises to about `top`; seed s is always the same."""
     rows = []
     for point in range(1, points + 1):
@@ -38,8 +38,8 @@ def rows_of(seeds, top=0.8, points=6, total=60_000, pace=1.0, noise=0.03):
                     "eval/success_any": success,
                     "eval/time_near_goal": success / 2,
                     "eval/final_distance": 5 * (1 - success),
-                    "speed/env_steps_per_second": 1000.0 * pace,
-                    "time/elapsed": 20.0 * point / pace,
+                    "speed/env_steps_per_second": 1000.0 * lr_scale,
+                    "time/elapsed": 20.0 * point / lr_scale,
                     "time/evaluation": 0.5,
                 }
             )

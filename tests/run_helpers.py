@@ -27,8 +27,8 @@ TRAIN = TrainConfig(
     unroll_length=10,
     batch_size=32,
     updates_per_step=1 / 30,
-    replay_rows=50,
-    prefill_rows=20,
+    replay_size=50,
+    prefill_steps=20,
     evaluations=4,
     eval_envs=8,
 )

@@ -15,7 +15,7 @@ from homing.agents import AGENTS
 from homing.config.presets import PRESETS
 from homing.envs.registry import ENVIRONMENTS
 from homing.losses.contrastive import OBJECTIVES
-from homing.types import Batch, Moment, Obs
+from homing.types import Batch, Obs, UpdateContext
 
 ROOT = Path(__file__).parent.parent
 
@@ -45,7 +45,7 @@ def example():
 
 def test_the_example_of_an_own_loss_is_the_hinge_it_says(example):
     hinge = example("own_loss")["hinge"]
-    assert OBJECTIVES["hinge"] is hinge
+    assert OBJECTIVES["hinge"].loss is hinge
     logits = np.array([[2.0, 0.5], [0.0, -1.0]], np.float32)
     terms = [max(0.0, 1 - logits[i, i] + logits[i, j]) for i in range(2) for j in range(2)]
     assert float(hinge(jnp.asarray(logits))) == pytest.approx(np.mean(terms))
@@ -60,11 +60,11 @@ def test_the_example_of_an_own_agent_learns_to_imitate(example):
     obs = Obs(state=state, goal=state[:, :2] + 0.5)
     ones = jnp.ones(64)
     action = 0.5 * jnp.tanh(state[:, 1:])
-    batch = Batch(obs, action, next_obs=obs, reward=ones, discount=ones, weight=ones, left=jnp.inf * ones)
+    batch = Batch(obs, action, next_obs=obs, reward=ones, discount=ones, weight=ones, steps_to_termination=jnp.inf * ones)
     learner, losses = agent.init(k_init), []
     update = jax.jit(agent.update)
     for _ in range(200):
-        learner, metrics = update(learner, batch, None, Moment())
+        learner, metrics = update(learner, batch, None, UpdateContext())
         losses.append(float(metrics["actor_loss"]))
     assert losses[-1] < 0.1 * losses[0]
     action = agent.act(learner, obs, k_act, explore=False)

@@ -96,20 +96,20 @@ def train_config(
     cpu: bool = False,
     fit: bool = False,
     devices: int | None = None,
-    hosts: bool = False,
+    multi_host: bool = False,
 ) -> Trained:
     """Train by a whole config; `fit` takes the largest settings that the memory allows.
 
     devices: spread the run over so many; 0 means all
-    hosts:   this process is one of several that share the run
+    multi_host:   this process is one of several that share the run
     """
     from homing.runs.folder import default_folder
     from homing.training import runner
     from homing.training.sharding import placement, shown_here
 
-    if hosts and out is None:
+    if multi_host and out is None:
         raise ConfigError("a run of several processes needs one --out for all of them, on a shared disk")
-    config, parts = prepared(config, show, cpu=cpu, fit=fit, devices=devices, hosts=hosts)
+    config, parts = prepared(config, show, cpu=cpu, fit=fit, devices=devices, multi_host=multi_host)
     path = Path(out) if out is not None else default_folder(config.env, config.agent)
     outcome = runner.start(config, path, shown_here(show), parts, placement(devices, parts.plan))
     return Trained(outcome.path, outcome.status, outcome.signum)
@@ -122,7 +122,7 @@ def prepared(
     cpu: bool = False,
     fit: bool = False,
     devices: int | None = None,
-    hosts: bool = False,
+    multi_host: bool = False,
 ) -> tuple[RunConfig, Parts]:
     """Everything that can be wrong is found here: device, sizes, memory, missing packages."""
     from homing.runs.loggers import check_installed
@@ -131,7 +131,7 @@ def prepared(
     from homing.training.build import build
     from homing.training.sharding import memory_of, placement, shown_here
 
-    choose_device(cpu, devices, hosts)
+    choose_device(cpu, devices, multi_host)
     show = shown_here(show)
     check_installed(config.save)
     parts = build(config)
@@ -154,7 +154,7 @@ def _fitted(config: RunConfig, plan: Any) -> RunConfig:
     return dataclasses.replace(config, train=plan.config, seeds=config.seeds[: plan.seeds])
 
 
-def choose_device(cpu: bool = False, devices: int | None = None, hosts: bool = False) -> None:
+def choose_device(cpu: bool = False, devices: int | None = None, multi_host: bool = False) -> None:
     """Decide where to compute and keep compiled programs; before the first computation."""
     from homing.compile.programs import keep_compiled, warm_up
     from homing.system.doctor import require_seen_gpu
@@ -162,8 +162,8 @@ def choose_device(cpu: bool = False, devices: int | None = None, hosts: bool = F
 
     if cpu:
         jax.config.update("jax_platforms", "cpu")
-    make_cpu_devices(devices, hosts)
-    if hosts:
+    make_cpu_devices(devices, multi_host)
+    if multi_host:
         join_hosts()
     if not cpu and jax.config.jax_platforms != "cpu":  # whoever sets JAX_PLATFORMS=cpu means it
         require_seen_gpu()
@@ -178,7 +178,7 @@ def resume(
     cpu: bool = False,
     quiet: bool = False,
     devices: int | None = None,
-    hosts: bool = False,
+    multi_host: bool = False,
 ) -> Trained:
     """Go on with a run that was stopped or killed, as if nothing had happened.
 
@@ -188,7 +188,7 @@ def resume(
     from homing.training import runner
     from homing.training.sharding import placement, shown_here
 
-    choose_device(cpu, devices, hosts)
+    choose_device(cpu, devices, multi_host)
     show = shown_here(make_progress(quiet))
     outcome = runner.resume(run, show, lambda parts: placement(devices, parts.plan))
     return Trained(outcome.path, outcome.status, outcome.signum)

@@ -1,6 +1,6 @@
 """The pytrees that cross module borders.
 
-Axis letters: T time, N environments (lanes), B batch rows, U updates, S seeds.
+Axis letters: T time, N parallel environments, B batch, U updates, S seeds.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ Key = jax.Array
 Metrics = dict[str, Array]
 
 
-def is_just(setting: Any, value: float) -> bool:
-    """Whether a setting is this number; in a population it is traced, and this one value among others."""
+def is_static(setting: Any, value: float) -> bool:
+    """Whether a setting is this plain number; in a population it is traced, and no branch may depend on it."""
     return isinstance(setting, (int, float)) and setting == value
 
 
 class Obs(struct.PyTreeNode):
-    """What a policy sees; state and goal stay apart, a network joins them.
+    """What a policy observes; state and goal stay apart, a network joins them.
 
     state: [..., state_dim]
     goal:  [..., goal_dim]
@@ -32,13 +32,13 @@ class Obs(struct.PyTreeNode):
 
 
 class EnvState(struct.PyTreeNode):
-    """A batch of running environments.
+    """A batch of N parallel environments.
 
-    `obs` is what the next action answers to. Where an episode has just ended it is already the first
-    observation of the new episode; `next_obs` and `achieved_goal` always tell where the last action led.
+    `obs` is what the next action responds to. After an episode has ended it is already the first observation of
+    the next episode; `next_obs` and `achieved_goal` always describe where the last action led.
 
-    Shapes: every field has the lane axis [N, ...] first, except `pool` and `key`, which a batch has once,
-    and `clock`, which all batches that step together share (see `homing.envs.base.seed_axes`).
+    Shapes: every field has the environment axis [N, ...] first, except `pool` and `key`, of which a batch has
+    one, and `clock`, which all batches that step together share (see `homing.envs.base.GoalEnv.seed_axes`).
     """
 
     physics: Any
@@ -49,9 +49,9 @@ class EnvState(struct.PyTreeNode):
     terminated: Array  # [N] bool: the episode ended by its own rules (a fall)
     truncated: Array  # [N] bool: the time limit ended it
     metrics: Metrics  # each [N] float32
-    steps: Array  # [N] int32: steps taken in the running episode
-    pool: Array  # [P, D]: ready starts, packed; see homing.envs.reset_pool
-    used: Array  # [N] int32: starts taken since the pool was filled
+    steps: Array  # [N] int32: steps taken in the current episode
+    pool: Array  # [P, D]: the reset pool, packed; see homing.envs.reset_pool
+    used: Array  # [N] int32: entries of the reset pool taken since it was filled
     key: Key
     clock: Array  # [] int32: steps since reset, the same in every batch
 
@@ -62,61 +62,96 @@ class EnvState(struct.PyTreeNode):
 
 
 class Segment(struct.PyTreeNode):
-    """A stretch of experience: from an unroll, into replay.
+    """T consecutive transitions of N environments: from an unroll, into the replay buffer.
 
-    `reached` is the goal achieved by the action, also where the next row belongs to another episode.
+    `achieved_goal` is what the action achieved, also where the next transition belongs to another episode.
     """
 
-    obs: Obs  # [T, N, ...]  what the action answered to
+    obs: Obs  # [T, N, ...]
     action: Array  # [T, N, action_dim]
-    reached: Array  # [T, N, goal_dim]
+    achieved_goal: Array  # [T, N, goal_dim]
     reward: Array  # [T, N]
     discount: Array  # [T, N]  0 where the episode terminated
-    last: Array  # [T, N]  bool: the next row is another episode
+    last: Array  # [T, N]  bool: the next transition belongs to another episode
 
 
-class Moment(NamedTuple):
-    """When an update is made; the same for all seeds."""
+class UpdateContext(NamedTuple):
+    """What an update is told about the run; the same for all seeds."""
 
     updates: Array | int = 0
-    """[] int32: updates made before."""
-    pace: Array | float = 1.0
-    """[] float32: what learning rates are to be multiplied by now."""
+    """[] int32: updates made before this one."""
+    lr_scale: Array | float = 1.0
+    """[] float32: factor on all learning rates (`--lr-final-scale`)."""
+
+
+class TransitionIndex(struct.PyTreeNode):
+    """Where sampled transitions lie in the replay buffer, all [...] int32."""
+
+    position: Array  # in time order: 0 is the oldest stored transition of its environment
+    env: Array
+    remaining: Array  # transitions of the same episode from this one to the last stored, both counted; ≥ 1
+
+    @property
+    def last(self) -> Array:
+        """Position of the last stored transition of the same episode."""
+        return self.position + self.remaining - 1
+
+
+class Relabel(NamedTuple):
+    """How the goals of a batch are drawn."""
+
+    sampler: str = "future"
+    """One of homing.data.relabel.GOAL_SAMPLERS."""
+    ratio: float = 1.0
+    """Fraction of transitions that get the sampler's goal; the others keep the commanded one."""
+    random_ratio: float = 0.0
+    """Fraction of transitions that then take the goal of another transition of the batch."""
+    gamma: float = 0.99
+    """Discount of the sampler `future`: goals lie k steps ahead with probability ∝ γ^k."""
+
+
+class FirstReach(NamedTuple):
+    """When episodes first reach their goals, counted in steps from the state of a transition, all [B]."""
+
+    steps: Array  # int32: first step within the radius, 0 if already there; where not reached, steps observed
+    reached: Array  # bool
+    terminated: Array  # bool: not reached, and the episode terminated (fell): it never will be
 
 
 class Batch(struct.PyTreeNode):
-    """Relabelled rows: from relabel, into an agent's update.
+    """Relabelled transitions: the batch of agents that learn from (s, a, r, s′, g).
 
-    `weight` is 0 where a target would need `next_obs` and the row has none of its own episode (the time limit
-    cut it off, or it is the newest row). A terminated row keeps weight 1: its discount hides `next_obs`.
-    `left` counts rows to the end of an episode that terminates, the row itself included; where it was cut off
-    or still runs, it is infinite.
+    With action chunks of k steps, `action` is [B, k · action_dim], `next_obs` follows the whole chunk, `reward`
+    is Σ γ^i r_i over it and `discount` is γ^(k−1), or 0 where the episode terminated in it.
+
+    `weight` is 0 where a target would need `next_obs` and it is not stored: the time limit cut the episode, or
+    the transition is the newest. A terminated transition keeps weight 1: its discount hides `next_obs`.
     """
 
     obs: Obs  # [B, ...]  with the relabelled goal
     action: Array
     next_obs: Obs  # the same goal
-    reward: Array  # of reaching, with this action, this goal
-    discount: Array
+    reward: Array  # [B] of this action for this goal
+    discount: Array  # [B]
     weight: Array  # [B]
-    left: Array  # [B]
+    steps_to_termination: Array  # [B] float32, this step included; infinite where no termination is stored
 
 
 class Rollout(struct.PyTreeNode):
-    """A stretch of experience that is learned from once: from an unroll, into an on-policy agent.
+    """T transitions of N environments that are learned from once: from an unroll, into an on-policy agent.
 
-    Unlike a Segment it keeps where every action led, also where the time limit cut the episode off.
+    Unlike a Segment it keeps every `next_obs`, also where the time limit cut the episode.
     """
 
-    obs: Obs  # [T, N, ...]  what the action answered to
-    choice: Array  # [T, N, ...]  what the policy drew; the action follows from it
+    obs: Obs  # [T, N, ...]
+    choice: Array  # [T, N, ...]  the policy's sample; the action is a function of it
     next_obs: Obs  # [T, N, ...]  of the same episode
-    reached: Array  # [T, N, goal_dim]
+    achieved_goal: Array  # [T, N, goal_dim]
     reward: Array  # [T, N]
     discount: Array  # [T, N]  0 where the episode terminated
-    last: Array  # [T, N]  bool: the next row is another episode
+    last: Array  # [T, N]  bool: the next transition belongs to another episode
 
 
 def bytes_of(tree: Any) -> int:
-    """Of all leaves together, arrays or their shapes."""
+    """Bytes of all leaves, arrays or their shapes."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

@@ -22,7 +22,7 @@ from homing.config.presets import preset
 from homing.training import runner
 from homing.training.build import make_loop, make_plan
 from homing.training.seeds import programs, seed_keys
-from homing.types import Moment, Obs
+from homing.types import Obs, UpdateContext
 
 ON_POLICY = OnPolicyConfig(total_steps=1_920, num_envs=8, unroll_length=10, evaluations=4, eval_envs=8)
 SETTINGS = {
@@ -45,8 +45,8 @@ def test_steps_are_as_long_as_the_pace_says(name):
     draws = agent.draw(jax.random.key(1), 6)
     update = jax.jit(agent.update)
 
-    def step(pace):
-        after, _ = update(learner, some_batch(), draws, Moment(jnp.int32(1), jnp.float32(pace)))
+    def step(lr_scale):
+        after, _ = update(learner, some_batch(), draws, UpdateContext(jnp.int32(1), jnp.float32(lr_scale)))
         moved = jax.tree.map(lambda a, b: jnp.abs(a - b).max(), *(fits_of(x) for x in (after, learner)))
         return max(map(float, jax.tree.leaves(moved)))
 
@@ -91,7 +91,7 @@ def test_presets_of_the_paper():
         assert not chosen.agent.normalise_observations
     assert preset("ppo", "paper").train.num_envs == 4096
     sac = preset("sac", "paper")
-    assert (sac.train.num_envs, sac.train.unroll_length, sac.train.prefill_rows) == (1024, 62, 1000)
+    assert (sac.train.num_envs, sac.train.unroll_length, sac.train.prefill_steps) == (1024, 62, 1000)
     for env, lanes in (("humanoid", 512), ("humanoid_u_maze", 512), ("ant", 1024)):
         assert preset("td3", "paper", env).train.num_envs == lanes
     assert preset("ppo", "paper", "humanoid").train.num_envs == 4096

@@ -9,13 +9,13 @@ from scipy import stats
 
 from homing.agents import agent_config, make_agent
 from homing.agents import crl as crl_module
-from homing.agents.crl import CRL, CRLConfig, lasting_loss
+from homing.agents.crl import CRL, CRLConfig, survival_loss
 from homing.agents.gaussian import squash, squashed_sample
 from homing.errors import ConfigError, UnknownNameError
 from homing.losses.contrastive import OBJECTIVES
 from homing.losses.energies import ENERGIES
 from homing.networks import NetConfig
-from homing.types import Batch, Moment, Obs
+from homing.types import Batch, Obs, UpdateContext
 
 SPEC = ProbeSpec(state_dim=4, action_dim=2, goal_dim=3, goal_indices=(0, 1, 2), threshold=0.1)
 SMALL = NetConfig(width=16)
@@ -50,7 +50,7 @@ def some_batch(rows=12, seed=0):
         reward=ones,
         discount=ones,
         weight=ones,
-        left=left,
+        steps_to_termination=left,
     )
 
 
@@ -105,22 +105,22 @@ def test_layer_norm_is_in_both_encoders_and_in_the_actor():
 
 
 @pytest.mark.parametrize(
-    ("actor", "mind_falls"),
+    ("actor", "survival_head"),
     [(SMALL, False), (NetConfig(width=12, depth=1), False), (SMALL, True)],
     ids=["one stack", "two stacks", "falls"],
 )
-def test_update_is_the_gradient_step_of_each_loss_on_the_old_parameters(actor, mind_falls):
-    agent, batch = crl(actor_net=actor, mind_falls=mind_falls), some_batch()
+def test_update_is_the_gradient_step_of_each_loss_on_the_old_parameters(actor, survival_head):
+    agent, batch = crl(actor_net=actor, survival_head=survival_head), some_batch()
     draws = drawn(agent, 5)
     old = jax.jit(agent.init)(jax.random.key(0))
-    new, metrics = jax.jit(agent.update)(old, batch, draws, Moment())
+    new, metrics = jax.jit(agent.update)(old, batch, draws, UpdateContext())
 
     def apart(phi):
-        return (phi[:, :-1], jax.nn.sigmoid(phi[:, -1])) if mind_falls else (phi, jnp.ones(len(phi)))
+        return (phi[:, :-1], jax.nn.sigmoid(phi[:, -1])) if survival_head else (phi, jnp.ones(len(phi)))
 
-    def lasting_loss(params):
+    def survival_loss(params):
         _, lasts = apart(agent.encode(params, batch.obs, batch.action)[0])
-        ends = 0.99**batch.left
+        ends = 0.99**batch.steps_to_termination
         return -jnp.mean((1 - ends) * jnp.log(lasts) + ends * jnp.log1p(-lasts))
 
     def critic_loss(params):
@@ -136,7 +136,7 @@ def test_update_is_the_gradient_step_of_each_loss_on_the_old_parameters(actor, m
         phi, lasts = apart(phi)
         return jnp.mean(log_prob + jnp.sqrt(jnp.sum((phi - psi) ** 2, axis=-1) + 1e-6) - jnp.log(lasts))
 
-    losses = [(critic_loss, "critic"), (actor_loss, "actor"), (lasting_loss, "lasting")][: 2 + mind_falls]
+    losses = [(critic_loss, "critic"), (actor_loss, "actor"), (survival_loss, "lasting")][: 2 + survival_head]
     grads = []
     for loss, name in losses:
         value, gradient = jax.jit(jax.value_and_grad(loss))(old.params)
@@ -158,7 +158,7 @@ def test_lasting_is_learned_as_the_share_of_futures_that_the_episode_lives_to_se
     left = jnp.asarray([1.0, 2.0, 40.0, jnp.inf])
     futures = np.random.default_rng(0).geometric(1 - 0.9, 200_000)  # P(k) ∝ 0.9^k, k ≥ 1
     logit = jnp.zeros(4)
-    slope = jax.jit(jax.grad(lambda logit: 4 * lasting_loss(logit, left, 0.9)))
+    slope = jax.jit(jax.grad(lambda logit: 4 * survival_loss(logit, left, 0.9)))
     for _ in range(2000):
         logit -= 4 * slope(logit)
     lived = [(futures <= n).mean() for n in left]
@@ -180,7 +180,7 @@ def steps_of_members(agent, old, new):
 def test_entropy_weight_falls_while_the_policy_is_too_random():
     agent = crl()
     old = jax.jit(agent.init)(jax.random.key(0))
-    new, metrics = agent.update(old, some_batch(), drawn(agent, 1), Moment())
+    new, metrics = agent.update(old, some_batch(), drawn(agent, 1), UpdateContext())
     assert float(metrics["entropy"]) > agent.target_entropy == -1
     assert float(metrics["alpha"]) == 1
     assert float(new.params["log_alpha"]) == pytest.approx(-3e-4, rel=1e-3)
@@ -188,7 +188,7 @@ def test_entropy_weight_falls_while_the_policy_is_too_random():
 
 def test_random_goals_take_the_row_before_with_their_probability():
     goal = jnp.arange(20_000, dtype=jnp.float32)[:, None]
-    swap = crl(random_goals=0.3)._swaps(jax.random.key(0), len(goal))
+    swap = crl(random_goal_ratio=0.3)._swaps(jax.random.key(0), len(goal))
     mixed = crl_module._mixed(goal, swap)
     swapped = np.asarray(mixed != goal)[:, 0]
     assert swapped.mean() == pytest.approx(0.3, abs=0.02)
@@ -201,9 +201,9 @@ def test_every_objective_trains_with_every_energy(objective):
     batch = some_batch()
 
     def run(energy):
-        agent = crl(objective=objective, energy=energy, random_goals=0.5)
+        agent = crl(objective=objective, energy=energy, random_goal_ratio=0.5)
         learner = agent.init(jax.random.key(0))
-        return agent.update(learner, batch, drawn(agent, 1), Moment())
+        return agent.update(learner, batch, drawn(agent, 1), UpdateContext())
 
     for energy in ENERGIES:
         learner, metrics = run(energy)
@@ -214,7 +214,7 @@ def test_two_inits_share_structure_and_strong_types():
     agent = crl()
     a, b = agent.init(jax.random.key(0)), agent.init(jax.random.key(1))
     assert jax.tree.structure(a) == jax.tree.structure(b)
-    c, _ = agent.update(a, some_batch(), drawn(agent, 2), Moment())
+    c, _ = agent.update(a, some_batch(), drawn(agent, 2), UpdateContext())
     for x, y, z in zip(*map(jax.tree.leaves, (a, b, c)), strict=True):
         assert x.aval == y.aval == z.aval
         assert not z.weak_type
@@ -227,8 +227,8 @@ def test_wrong_names_and_numbers_are_answered():
         CRLConfig(energy="l3")
     with pytest.raises(ConfigError, match="gamma"):
         CRLConfig(gamma=1.0)
-    with pytest.raises(ConfigError, match="at least 2 with mind_falls"):
-        CRLConfig(representation_dim=1, mind_falls=True)
+    with pytest.raises(ConfigError, match="at least 2 with survival_head"):
+        CRLConfig(representation_dim=1, survival_head=True)
     with pytest.raises(UnknownNameError, match="crl"):
         agent_config("clr")
     with pytest.raises(TypeError):

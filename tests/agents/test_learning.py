@@ -60,8 +60,8 @@ def learn(settings, env, steps):
             num_envs=32,
             unroll_length=25,
             batch_size=128,
-            replay_rows=1000,
-            prefill_rows=100,
+            replay_size=1000,
+            prefill_steps=100,
             evaluations=1,
             eval_envs=32,
         )
@@ -137,7 +137,7 @@ def test_walk_reaches_goals_and_orders_distances(settings, steps, correlation):
 @slow
 @pytest.mark.parametrize("minds", [False, True])
 def test_ledge_whoever_minds_falls_keeps_away_from_them(minds):
-    after = learn(crl(mind_falls=minds, gamma=0.9, alpha_lr=3e-3), ledge(), 60_000)[3]
+    after = learn(crl(survival_head=minds, gamma=0.9, alpha_lr=3e-3), ledge(), 60_000)[3]
     assert float(after["success_any"].min()) > 0.9
     if minds:
         assert after["episode_length"].tolist() == [25, 25]

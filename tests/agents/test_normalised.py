@@ -10,7 +10,7 @@ from homing.agents import make_agent
 from homing.agents.normalised import LIMIT, Moments, Normalised, no_moments, scaled, with_rows
 from homing.agents.ppo import PPO
 from homing.agents.sac import SACConfig
-from homing.types import Moment, Obs
+from homing.types import Obs, UpdateContext
 
 
 def test_moments_are_those_of_all_rows_together():
@@ -50,7 +50,7 @@ class Recorder:
     def act(self, learner, obs, key, *, explore):
         return obs
 
-    def update(self, learner, batch, draws, moment):
+    def update(self, learner, batch, draws, context):
         return learner + 1, {"batch": batch}
 
 
@@ -60,7 +60,7 @@ def test_an_agent_sees_normalised_observations_everywhere():
         state=jnp.asarray(rng.normal(7, 3, (50, 4, 4)), jnp.float32), goal=jnp.zeros((50, 4, 3), jnp.float32)
     )
     reached = jnp.asarray(rng.normal(-2, 1, (50, 4, 3)), jnp.float32)
-    learner = agent.watch(agent.init(jax.random.key(0)), obs, reached)
+    learner = agent.observe(agent.init(jax.random.key(0)), obs, reached)
     seen = agent.act(learner, obs, jax.random.key(0), explore=False)
     np.testing.assert_allclose(np.asarray(seen.state).reshape(-1, 4).mean(0), 0, atol=1e-4)
     np.testing.assert_allclose(np.asarray(seen.state).reshape(-1, 4).std(0), 1, atol=1e-4)
@@ -68,7 +68,7 @@ def test_an_agent_sees_normalised_observations_everywhere():
     np.testing.assert_allclose(np.asarray(learner.goal.mean), np.asarray(reached).mean((0, 1)) / 2, rtol=1e-4)
     assert agent.goal_sampler == "final"
     batch = some_batch()
-    after, told = agent.update(learner, batch, None, Moment())
+    after, told = agent.update(learner, batch, None, UpdateContext())
     for name in ("obs", "next_obs"):
         raw, shown = getattr(batch, name), getattr(told["batch"], name)
         np.testing.assert_allclose(shown.state, scaled(learner.state, raw.state))

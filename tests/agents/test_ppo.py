@@ -26,7 +26,7 @@ def agent(**settings):
     return PPO(PPOConfig(**({"actor_net": SMALL, "value_net": SMALL, "minibatches": 3} | settings)), SPEC)
 
 
-def some_rollout(ppo, learner, length=4, lanes=6):
+def some_rollout(ppo, learner, length=4, num_envs=6):
     rng = np.random.default_rng(0)
     normal = lambda *shape: jnp.asarray(rng.normal(size=(length, lanes, *shape)), jnp.float32)
     obs, after = (Obs(state=normal(4), goal=normal(3)) for _ in range(2))
@@ -35,7 +35,7 @@ def some_rollout(ppo, learner, length=4, lanes=6):
         obs=obs,
         choice=ppo.choose(learner, obs, jax.random.key(5)),
         next_obs=after,
-        reached=normal(3),
+        achieved_goal=normal(3),
         reward=normal(),
         discount=jnp.asarray(~fallen, jnp.float32),
         last=jnp.asarray(fallen | last),
@@ -102,7 +102,7 @@ def test_normalised_advantages():
 
 @pytest.fixture(scope="module")
 def learned():
-    ppo = agent(passes=2, gamma=0.9, gae_lambda=0.8, value_weight=0.5, entropy_weight=0.01)
+    ppo = agent(epochs=2, gamma=0.9, gae_lambda=0.8, value_weight=0.5, entropy_weight=0.01)
     learner = jax.jit(ppo.init)(jax.random.key(0))
     return ppo, learner, some_rollout(ppo, learner)
 
@@ -169,7 +169,7 @@ class Counted:
     def init(self, key):
         return jnp.zeros(())
 
-    def watch(self, learner, obs, reached):
+    def observe(self, learner, obs, reached):
         return learner + 1
 
     def choose(self, learner, obs, key):
@@ -209,7 +209,7 @@ def test_episodes_end_together_unless_they_are_spread():
 def test_lanes_that_cannot_be_dealt_are_refused_with_the_nearest_number():
     with pytest.raises(ConfigError, match="num_envs 96"):
         agent(minibatches=16).updates_per_rollout(100)
-    assert agent(passes=3).updates_per_rollout(6) == 9
+    assert agent(epochs=3).updates_per_rollout(6) == 9
     for settings in ({"minibatches": 0}, {"clip": 0.0}, {"gamma": 1.5}):
         with pytest.raises(ConfigError, match=next(iter(settings))):
             PPOConfig(**settings)

@@ -9,7 +9,7 @@ from agent_helpers import NETS, SPEC, some_batch
 from homing.agents.actor_critic import Critics, forward, init_params, join, polyak, td_loss
 from homing.agents.sac import SAC, SACConfig
 from homing.errors import ConfigError, UnknownNameError
-from homing.types import Moment, Obs
+from homing.types import Obs, UpdateContext
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -97,7 +97,7 @@ def test_each_loss_moves_its_own_parameters_only(agent, learner, loss):
 
 def test_targets_follow_the_new_critics_by_tau(agent, learner):
     noise = agent.draw(jax.random.key(1), 6)
-    after, _ = jax.jit(agent.update)(learner, some_batch(), noise, Moment())
+    after, _ = jax.jit(agent.update)(learner, some_batch(), noise, UpdateContext())
     wanted = jax.tree.map(
         lambda old, new: 0.995 * old + 0.005 * new, learner.target, after.fit.params["critic"]
     )
@@ -141,8 +141,8 @@ def test_settings_that_cannot_work_are_refused():
         SACConfig(her_strategy="finale")  # type: ignore[arg-type]
     for settings, word in [
         ({"gamma": 1.0}, "gamma"),
-        ({"her_share": 1.5}, "share"),
-        ({"her_others": -0.1}, "her_others"),
+        ({"her_ratio": 1.5}, "share"),
+        ({"random_goal_ratio": -0.1}, "random_goal_ratio"),
         ({"tau": 0.0}, "tau"),
     ]:
         with pytest.raises(ConfigError, match=word):

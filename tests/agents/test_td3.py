@@ -13,7 +13,7 @@ from homing.config.offpolicy import TrainConfig
 from homing.errors import ConfigError
 from homing.training.build import make_loop, make_plan
 from homing.training.seeds import programs, seed_keys
-from homing.types import Moment
+from homing.types import UpdateContext
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_targets_are_those_of_the_formula(agent, learner):
 
 def test_the_critics_step_on_the_masked_error_of_both(agent, learner, update):
     batch, draw = some_batch(), noise()
-    after, metrics = update(learner, batch, draw, Moment(0))
+    after, metrics = update(learner, batch, draw, UpdateContext(0))
     x = join(batch.obs.state, batch.obs.goal, batch.action)
     error = np.asarray(agent.critics(learner.critic.params, x) - agent._target(learner, batch, draw))
     counted = np.asarray([1, 1, 0, 1, 1, 1])
@@ -72,7 +72,7 @@ def test_the_critics_step_on_the_masked_error_of_both(agent, learner, update):
 @pytest.mark.parametrize("made", [0, 1, 2, 3, 2**24 + 1, 2**24 + 2])
 def test_policy_and_targets_move_at_every_second_update(update, learner, made):
     """A11: on the others they are not touched."""
-    after, _ = update(learner, some_batch(), noise(), Moment(jnp.int32(made)))
+    after, _ = update(learner, some_batch(), noise(), UpdateContext(jnp.int32(made)))
     moves = made % 2 == 1
     for name in ("actor", "target_critic", "target_actor"):
         change = largest_change(getattr(learner, name), getattr(after, name))
@@ -82,7 +82,7 @@ def test_policy_and_targets_move_at_every_second_update(update, learner, made):
 
 def test_targets_are_mixed_from_the_old_targets(update, learner):
     """A8: the original mixes its slow policy from the online one, and so has none."""
-    after, _ = update(learner, some_batch(), noise(), Moment(1))
+    after, _ = update(learner, some_batch(), noise(), UpdateContext(1))
     for slow, fast in (("target_actor", "actor"), ("target_critic", "critic")):
         wanted = jax.tree.map(
             lambda old, new: 0.995 * old + 0.005 * new, getattr(learner, slow), getattr(after, fast).params
@@ -92,7 +92,7 @@ def test_targets_are_mixed_from_the_old_targets(update, learner):
 
 def test_the_policy_climbs_the_first_critic(agent, learner, update):
     batch = some_batch()
-    after, _ = update(learner, batch, noise(), Moment(1))
+    after, _ = update(learner, batch, noise(), UpdateContext(1))
     obs = batch.obs
 
     def first(actor):
@@ -129,7 +129,7 @@ def test_the_delay_stays_a_branch_where_seeds_run_side_by_side(agent, learner, k
     many = lambda tree: jax.tree.map(lambda x: jnp.stack([x, x]), tree)
     together = jax.vmap(agent.update, in_axes=(0, 0, 0, None))
     given = many(learner), many(some_batch()), many(noise())
-    assert "cond[" in str(jax.make_jaxpr(together)(*given, Moment(0)))
+    assert "cond[" in str(jax.make_jaxpr(together)(*given, UpdateContext(0)))
     env = walk(num_envs=4)
     mine = TD3(TD3Config(**NETS), env.spec)
     plan = make_plan(TrainConfig(10_000, num_envs=4, unroll_length=10, batch_size=8), env, mine, seeds=2)

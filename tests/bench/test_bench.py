@@ -71,7 +71,7 @@ def test_bench_learner_measures_every_agent(monkeypatch, agent):
     monkeypatch.setattr(roofline, "ceilings", lambda: CEILINGS)
     small = {"num_envs": 8, "unroll_length": 10}
     if agent != "ppo":
-        small |= {"batch_size": 16, "replay_rows": 50, "prefill_rows": 20}
+        small |= {"batch_size": 16, "replay_size": 50, "prefill_steps": 20}
     case = bench_learner.make_case("walk", 2, agent, "quickstart", {"dtype": "bfloat16"}, **small)
     row = bench_learner.bench(case, 0.1)
     assert row["net_dtype"] == "bfloat16"

@@ -17,7 +17,7 @@ from homing.config.run import SaveConfig
 from homing.system import doctor, hardware
 
 SMALL = shlex.split(
-    "--steps 400 --num-envs 8 --unroll-length 10 --batch-size 32 --replay-rows 50 --prefill-rows 20 "
+    "--steps 400 --num-envs 8 --unroll-length 10 --batch-size 32 --replay-size 50 --prefill-steps 20 "
     "--evaluations 2 --eval-envs 8 --critic-net.width 8 --actor-net.width 8 --tensorboard off"
 )
 
@@ -81,11 +81,11 @@ def test_a_preset_gives_defaults_that_flags_change(capsys):
         (("clr", "reacher"), "did you mean 'crl'"),
         (("crl", "reacher", "--preset", "papre"), "did you mean 'paper'"),
         (("crl", "reacher", "--energy", "l3"), "did you mean 'l2'"),
-        (("crl", "reacher", "--replay-rows", "5"), "cannot hold one unroll"),
+        (("crl", "reacher", "--replay-size", "5"), "cannot hold one unroll"),
         (("crl", "reacher", "--eval-env", "ant"), "cannot act in ant"),
         (("crl", "reacher", "--seed-list", "3;4"), "for instance 3,4"),
         (("crl", "reacher", "--seeds", "0"), "at least one seed"),
-        (("crl", "reacher", "--option", "task.withn=0.3"), "within"),
+        (("crl", "reacher", "--env-option", "task.withn=0.3"), "within"),
         (("crl", "reacher", "--seeds", "100k"), "it fits with"),
         (("crl", "reacher", "--steps", "many"), "no whole number"),
         (("crl", "reacher", "--wandb", "online"), 'pip install "homing[wandb]"'),
@@ -163,8 +163,8 @@ def test_bench_train_measures_and_writes(capsys, tmp_path, monkeypatch):
         num_envs=8,
         unroll_length=10,
         batch_size=32,
-        replay_rows=50,
-        prefill_rows=20,
+        replay_size=50,
+        prefill_steps=20,
         evaluations=2,
         eval_envs=8,
     )
@@ -202,7 +202,7 @@ def test_each_agent_has_its_own_flags(capsys):
         assert code == 0
         assert flag in out
         assert "--normalise-observations" in out
-    assert "--replay-rows" not in out  # PPO keeps nothing
+    assert "--replay-size" not in out  # PPO keeps nothing
 
 
 @pytest.mark.parametrize(
@@ -210,8 +210,11 @@ def test_each_agent_has_its_own_flags(capsys):
     [
         (("sca", "reacher"), "did you mean 'sac'"),
         (("ppo", "reacher", "--num-envs", "100"), "num_envs 96"),
-        (("sac", "reacher", "--her", "--her-share", "2"), "choose it from 0 to 1"),
-        (("sac", "reacher", "--her", "--reward", "dense", "--storage", "float16"), "--storage float32"),
+        (("sac", "reacher", "--her", "--her-ratio", "2"), "choose it from 0 to 1"),
+        (
+            ("sac", "reacher", "--her", "--reward", "dense", "--replay-dtype", "float16"),
+            "--replay-dtype float32",
+        ),
         (("td3", "reacher", "--delay", "0"), "at least 1"),
         (("ppo", "reacher", "--her"), "--her"),
     ],
@@ -233,7 +236,7 @@ def test_bench_train_measures_every_agent(capsys, monkeypatch, agent):
     chosen = presets.preset(agent, "quickstart")
     tiny = {"total_steps": 4000, "num_envs": 8, "unroll_length": 10, "evaluations": 2, "eval_envs": 8}
     if agent != "ppo":
-        tiny |= {"batch_size": 32, "replay_rows": 50, "prefill_rows": 20}
+        tiny |= {"batch_size": 32, "replay_size": 50, "prefill_steps": 20}
     config = dataclasses.replace(chosen.train, **tiny)
     monkeypatch.setitem(presets.PRESETS[agent], "tiny", presets.Preset("", config, chosen.agent))
     her = ["--her"] if agent != "ppo" else []

@@ -18,13 +18,13 @@ def as_on_a_gpu(monkeypatch):
 
 def test_a_cpu_has_no_graphs():
     assert xla.options() == {}
-    assert xla.turns() == 1
+    assert xla.unroll_factor() == 1
 
 
 def test_xla_knows_the_options(as_on_a_gpu):
     assert xla.options() == xla.GRAPHS
-    assert xla.turns() == xla.turns(layers=xla.SHALLOW) > 1
-    assert xla.turns(layers=16) == 1, "deep networks would compile four times as long"
+    assert xla.unroll_factor() == xla.unroll_factor(layers=xla.SHALLOW) > 1
+    assert xla.unroll_factor(layers=16) == 1, "deep networks would compile four times as long"
     jax.jit(lambda x: x + 1).lower(1.0).compile(compiler_options=xla.GRAPHS)
 
 
@@ -38,7 +38,7 @@ def test_unknown_options_are_left_out(as_on_a_gpu, monkeypatch):
 def test_graphs_can_be_turned_off(as_on_a_gpu, monkeypatch):
     with xla.plain():
         assert xla.options() == {}
-        assert xla.turns() == 1
+        assert xla.unroll_factor() == 1
     assert xla.options() == xla.GRAPHS
     monkeypatch.setenv(xla.SWITCH, "0")
     assert xla.options() == {}

@@ -23,9 +23,9 @@ def test_the_papers_numbers():
     assert paper.steps_per_iteration == 62 * 1024
     assert paper.updates_ratio == 3968
     assert paper.total_steps == 788 * 62 * 1024
-    assert paper.ring_shape.slots * 62 == 9982
+    assert paper.buffer_shape.slots * 62 == 9982
     assert paper.epochs == 100
-    assert paper.updates_per_iteration % paper.chunk_updates == 0
+    assert paper.updates_per_iteration % paper.prefetch_updates == 0
 
 
 ODD = [
@@ -43,13 +43,13 @@ ODD = [
         "updates_per_step": 1 / 16,
         "evaluations": 200,
     },
-    {"total_steps": 5_000, "num_envs": 1, "unroll_length": 1, "updates_per_step": 2.5, "prefill_rows": 10},
+    {"total_steps": 5_000, "num_envs": 1, "unroll_length": 1, "updates_per_step": 2.5, "prefill_steps": 10},
     {
         "total_steps": 30_000,
         "num_envs": 10,
         "unroll_length": 9,
         "updates_per_step": 1 / 3000,
-        "prefill_rows": 0,
+        "prefill_steps": 0,
     },
     {
         "total_steps": 10_000_000,
@@ -91,22 +91,22 @@ def test_updates_keep_the_asked_ratio_and_every_epoch_has_some(settings):
     per_iteration = {
         made.updates_at(i + 1) - made.updates_at(i) for i in some if i >= made.prefill_iterations
     }
-    assert {count % made.chunk_updates for count in per_iteration} <= set(range(made.leftover_updates + 1))
+    assert {count % made.prefetch_updates for count in per_iteration} <= set(range(made.leftover_updates + 1))
 
 
 def test_update_counts_do_not_overflow():
     made = plan(
-        total_steps=2_000_000_000, num_envs=3, unroll_length=1000, updates_per_step=0.77777, prefill_rows=0
+        total_steps=2_000_000_000, num_envs=3, unroll_length=1000, updates_per_step=0.77777, prefill_steps=0
     )
     last = made.iterations - 1
     assert int(updates_before(made, jnp.int32(last))) == made.updates_at(last) > 1.5e9
 
 
 def test_chunks_respect_their_bytes():
-    made = plan(chunk_bytes=2**20)
-    assert 1 <= made.chunk_updates * made.batch_bytes <= 2**20
-    assert plan(chunk_bytes=1).chunk_updates == 1
-    assert plan(num_envs=16, unroll_length=1, total_steps=10**6).chunk_updates == 1
+    made = plan(prefetch_bytes=2**20)
+    assert 1 <= made.prefetch_updates * made.batch_bytes <= 2**20
+    assert plan(prefetch_bytes=1).prefetch_updates == 1
+    assert plan(num_envs=16, unroll_length=1, total_steps=10**6).prefetch_updates == 1
 
 
 def test_memory_is_counted_for_each_seed_and_in_all():
@@ -114,7 +114,7 @@ def test_memory_is_counted_for_each_seed_and_in_all():
     rows = 9982 * 1024
     assert one.bytes_by_part["replay"] == rows * (4 * (29 + 8 + 2 + 2 + 1 + 1) + 2)
     assert ten.bytes_in_all == 10 * one.bytes_in_all
-    narrow = plan(storage="bfloat16")
+    narrow = plan(replay_dtype="bfloat16")
     assert one.bytes_by_part["replay"] - narrow.bytes_by_part["replay"] == rows * 2 * (29 + 8)
     assert "GiB" in str(one)
 
@@ -125,15 +125,15 @@ def test_the_largest_setting_that_fits_is_offered():
     assert ten.largest_fitting(need) is ten
     offers = ten.fitting(need // 2)
     assert offers["seeds"].seeds == 5
-    assert set(offers) == {"seeds", "replay_rows"}
+    assert set(offers) == {"seeds", "replay_size"}
     less = ten.largest_fitting(need // 2)
     assert less.seeds == 10
-    assert need // 2 - 10 * less.ring_shape.segment_length * 1024 * 174 < less.bytes_in_all <= need // 2
-    assert set(ten.fitting(int(0.7 * need))) == {"seeds", "replay_rows", "storage"}
+    assert need // 2 - 10 * less.buffer_shape.segment_length * 1024 * 174 < less.bytes_in_all <= need // 2
+    assert set(ten.fitting(int(0.7 * need))) == {"seeds", "replay_size", "replay_dtype"}
     few = ten.largest_fitting(int(0.115 * need))
     assert few.seeds in (1, 10)
     assert few.fits(int(0.115 * need))
-    with pytest.raises(ConfigError, match="replay_rows 4836 or seeds 5"):
+    with pytest.raises(ConfigError, match="replay_size 4836 or seeds 5"):
         ten.check_fits(need // 2)
     with pytest.raises(ConfigError, match="num_envs"):
         ten.check_fits(10**6)
@@ -142,18 +142,18 @@ def test_the_largest_setting_that_fits_is_offered():
 @pytest.mark.parametrize(
     ("settings", "fix"),
     [
-        ({"replay_rows": 50}, "unroll_length to 50"),
-        ({"prefill_rows": 20_000}, "lower the first to 10000"),
+        ({"replay_size": 50}, "unroll_length to 50"),
+        ({"prefill_steps": 20_000}, "lower the first to 10000"),
         ({"total_steps": 1000}, "raise it to"),
         ({"updates_per_step": 0.0}, "positive ratio"),
         ({"updates_per_step": 1e-9}, "raise it to"),
         ({"num_envs": 0}, "at least 1"),
-        ({"newest": 0.0}, "above 0, up to 1"),
-        ({"newest": 1.5}, "above 0, up to 1"),
-        ({"greedy": 1.1}, "from 0 to 1"),
-        ({"restart_after": 0}, "at least 1"),
-        ({"final_rate": -0.1}, "from 0 to 1"),
-        ({"unroll_length": 40_000, "replay_rows": 50_000}, "at most 32767"),
+        ({"replay_recent_fraction": 0.0}, "above 0, up to 1"),
+        ({"replay_recent_fraction": 1.5}, "above 0, up to 1"),
+        ({"greedy_env_fraction": 1.1}, "from 0 to 1"),
+        ({"train_episode_length": 0}, "at least 1"),
+        ({"lr_final_scale": -0.1}, "from 0 to 1"),
+        ({"unroll_length": 40_000, "replay_size": 50_000}, "at most 32767"),
     ],
 )
 def test_impossible_numbers_name_the_fix(settings, fix):

@@ -37,13 +37,13 @@ def test_presets_differ_where_an_environment_needs_it():
         == 1024
     )
     assert preset("ppo", "paper", "humanoid").train == PRESETS["ppo"]["paper"].train
-    assert preset("crl", "fast", "ant").train.restart_after == 300
-    assert preset("crl", "fast", "ant_u_maze").train.restart_after is None
+    assert preset("crl", "fast", "ant").train.train_episode_length == 300
+    assert preset("crl", "fast", "ant_u_maze").train.train_episode_length is None
 
 
 @pytest.mark.parametrize(("asked", "limit", "trained"), [(None, 40, 40), (7, 40, 7), (50, 40, 40)])
 def test_training_may_cut_episodes_and_evaluation_does_not(asked, limit, trained):
-    changes = {"num_envs": 4, "restart_after": asked}
+    changes = {"num_envs": 4, "train_episode_length": asked}
     parts = build(run_config("crl", "point_u_maze", changes=changes, episode_length=limit))
     assert (parts.env.episode_length, parts.env.spec.episode_length) == (trained, trained)
     assert parts.eval_env.episode_length == limit

@@ -17,7 +17,7 @@ from homing.data.relabel import (
     geometric_offset,
     goals,
 )
-from homing.data.replay import RingShape
+from homing.data.replay import BufferShape
 from homing.errors import ConfigError
 from homing.types import Obs, Segment
 
@@ -62,13 +62,13 @@ def ring_of(last, terminated):
     segment = Segment(
         obs=Obs(state=t, goal=-t),
         action=10 * t,
-        reached=t + 0.5,
+        achieved_goal=t + 0.5,
         reward=jnp.zeros((length, 1), jnp.float32),
         discount=1 - jnp.asarray(terminated, jnp.float32)[:, None],
         last=jnp.asarray(last, bool)[:, None],
     )
-    ring = replay.insert(replay.empty(RingShape(1, length, 1, 1, 1, 1)), segment, jnp.int32(0))
-    return ring, replay.timeline(ring, jnp.int32(1))
+    ring = replay.insert(replay.empty(BufferShape(1, length, 1, 1, 1, 1)), segment, jnp.int32(0))
+    return ring, replay.episode_index(ring, jnp.int32(1))
 
 
 def all_rows(ring, line, count):
@@ -144,20 +144,20 @@ def test_starts_of_episodes_are_found_across_slots_and_the_seam():
     rng = np.random.default_rng(0)
     length, slots, lanes, inserts = 5, 6, 3, 9
     last = rng.random((inserts * length, lanes)) < 0.12
-    ring = replay.empty(RingShape(slots, length, lanes, 1, 1, 1))
+    ring = replay.empty(BufferShape(slots, length, lanes, 1, 1, 1))
     for i in range(inserts):
         part = jnp.asarray(last[i * length : (i + 1) * length])
         zeros = jnp.zeros((length, lanes, 1), jnp.float32)
         segment = Segment(
             obs=Obs(state=zeros, goal=zeros),
             action=zeros,
-            reached=zeros,
+            achieved_goal=zeros,
             reward=zeros[..., 0],
             discount=zeros[..., 0],
             last=part,
         )
         ring = replay.insert(ring, segment, jnp.int32(i))
-    line = replay.timeline(ring, jnp.int32(inserts))
+    line = replay.episode_index(ring, jnp.int32(inserts))
     position, lane = (x.ravel().astype(np.int32) for x in np.indices((slots * length, lanes)))
     rows = replay.Rows(position, lane, replay.remaining(ring, line, position, lane))
     found = np.asarray(episode_start(ring, line, rows))

@@ -8,12 +8,12 @@ from scipy import stats
 
 from homing.data import replay
 from homing.data.relabel import future
-from homing.data.replay import RingShape
+from homing.data.replay import BufferShape
 from homing.errors import UnknownNameError
 from homing.types import Obs, Segment
 
 SLOTS, LENGTH, LANES = 4, 5, 3
-SHAPE = RingShape(SLOTS, LENGTH, LANES, state_dim=2, action_dim=1, goal_dim=2)
+SHAPE = BufferShape(SLOTS, LENGTH, LANES, state_dim=2, action_dim=1, goal_dim=2)
 
 
 def segments(count, seed=0, end_probability=0.13):
@@ -28,7 +28,7 @@ def segments(count, seed=0, end_probability=0.13):
             Segment(
                 obs=Obs(state=state, goal=-state),
                 action=state[..., :1] / 100,
-                reached=state + 0.5,
+                achieved_goal=state + 0.5,
                 reward=state[..., 0],
                 discount=jnp.asarray(rng.random((LENGTH, LANES)) < 0.5, jnp.float32),
                 last=jnp.asarray(rng.random((LENGTH, LANES)) < end_probability),
@@ -42,7 +42,7 @@ def filled(count, **kwargs):
     insert = jax.jit(replay.insert)
     for k, segment in enumerate(stored):
         ring = insert(ring, segment, jnp.int32(k))
-    return ring, replay.timeline(ring, jnp.int32(count)), stored
+    return ring, replay.episode_index(ring, jnp.int32(count)), stored
 
 
 def everywhere(line):
@@ -61,7 +61,7 @@ def test_contents_in_time_order_are_the_newest_segments(count):
         (ring.state, [s.obs.state for s in kept]),
         (ring.goal, [s.obs.goal for s in kept]),
         (ring.action, [s.action for s in kept]),
-        (ring.reached, [s.reached for s in kept]),
+        (ring.achieved_goal, [s.reached for s in kept]),
         (ring.reward, [s.reward for s in kept]),
         (ring.discount, [s.discount for s in kept]),
     ]:
@@ -107,7 +107,7 @@ def test_future_goals_never_leave_the_episode():
 def test_sampling_is_uniform_up_to_the_oldest_and_newest_row(count):
     ring, line, _ = filled(count)
     rows = replay.sample(ring, line, jax.random.key(1), 120_000)
-    cells = np.bincount(np.asarray(rows.position) * LANES + np.asarray(rows.lane))
+    cells = np.bincount(np.asarray(rows.position) * LANES + np.asarray(rows.env))
     assert len(cells) == int(line.filled) * LANES
     assert stats.chisquare(cells).pvalue > 1e-3
 
@@ -122,22 +122,22 @@ def test_the_newest_share_alone_is_drawn_from(newest, oldest):
     assert stats.chisquare(cells[oldest:]).pvalue > 1e-3
 
 
-@pytest.mark.parametrize(("storage", "itemsize"), [("float32", 4), ("bfloat16", 2), ("float16", 2)])
-def test_storage_dtype_and_size(storage, itemsize):
-    shape = RingShape(2, 3, 4, state_dim=5, action_dim=2, goal_dim=3, storage=storage)
+@pytest.mark.parametrize(("replay_dtype", "itemsize"), [("float32", 4), ("bfloat16", 2), ("float16", 2)])
+def test_storage_dtype_and_size(replay_dtype, itemsize):
+    shape = BufferShape(2, 3, 4, state_dim=5, action_dim=2, goal_dim=3, replay_dtype=replay_dtype)
     ring = replay.empty(shape)
-    assert ring.state.dtype == storage
-    assert ring.reached.dtype == jnp.float32
+    assert ring.state.dtype == replay_dtype
+    assert ring.achieved_goal.dtype == jnp.float32
     assert replay.size_in_bytes(shape) == 24 * ((5 + 2) * itemsize + (3 + 3 + 1 + 1) * 4 + 2)
     assert replay.size_in_bytes(shape) == sum(leaf.nbytes for leaf in jax.tree.leaves(ring))
 
 
 def test_narrow_storage_reads_back_float32_without_infinities():
-    ring = replay.empty(RingShape(SLOTS, LENGTH, LANES, 2, 1, 2, storage="float16"))
+    ring = replay.empty(BufferShape(SLOTS, LENGTH, LANES, 2, 1, 2, replay_dtype="float16"))
     segment = segments(1)[0]
     segment = segment.replace(obs=segment.obs.replace(state=segment.obs.state + 1e6))
     ring = replay.insert(ring, segment, jnp.int32(0))
-    line = replay.timeline(ring, jnp.int32(1))
+    line = replay.episode_index(ring, jnp.int32(1))
     state = replay.read(ring.state, line, *everywhere(line))
     assert state.dtype == jnp.float32
     np.testing.assert_array_equal(state, 65504.0)
@@ -145,23 +145,23 @@ def test_narrow_storage_reads_back_float32_without_infinities():
 
 def test_unknown_storage_is_answered_with_the_known():
     with pytest.raises(UnknownNameError, match="float32"):
-        RingShape(1, 1, 1, 1, 1, 1, storage="float3")
+        BufferShape(1, 1, 1, 1, 1, 1, replay_dtype="float3")
 
 
 def test_insertion_and_sampling_do_not_copy_the_ring():
-    shape = RingShape(slots=200, segment_length=10, lanes=64, state_dim=20, action_dim=4, goal_dim=2)
-    length, lanes = shape.segment_length, shape.lanes
+    shape = BufferShape(slots=200, segment_length=10, num_envs=64, state_dim=20, action_dim=4, goal_dim=2)
+    length, lanes = shape.segment_length, shape.num_envs
 
     def step(ring, segment, collected, key):
         ring = replay.insert(ring, segment, collected)
-        line = replay.timeline(ring, collected + 1)
+        line = replay.episode_index(ring, collected + 1)
         rows = replay.sample(ring, line, key, 256)
-        return ring, replay.read(ring.state, line, rows.position, rows.lane)
+        return ring, replay.read(ring.state, line, rows.position, rows.env)
 
     segment = Segment(
         obs=Obs(state=jnp.zeros((length, lanes, 20)), goal=jnp.zeros((length, lanes, 2))),
         action=jnp.zeros((length, lanes, 4)),
-        reached=jnp.zeros((length, lanes, 2)),
+        achieved_goal=jnp.zeros((length, lanes, 2)),
         reward=jnp.zeros((length, lanes)),
         discount=jnp.zeros((length, lanes)),
         last=jnp.zeros((length, lanes), bool),

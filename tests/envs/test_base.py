@@ -206,7 +206,7 @@ def test_packing_keeps_every_number():
 def test_time_limits_leave_a_start_in_each_lane_for_falls(length):
     interval = reset_pool.interval_for(length)
     assert interval >= 1
-    assert -(-interval // length) <= reset_pool.STARTS_PER_LANE - 1
+    assert -(-interval // length) <= reset_pool.STARTS_PER_ENV - 1
 
 
 def test_blocks_divide_an_unroll_and_are_no_longer_than_the_interval():

@@ -137,7 +137,7 @@ def test_e20_pipelines_and_options_are_wired():
     assert homing.make("pusher_two", physics="spring").spec.frames == 50
     env = homing.make("humanoid", reward="dense", options={"task.goals.radius": 5.0})
     assert env.spec.reward == "dense"
-    goals = jax.vmap(env.scene.deal)(jax.random.split(jax.random.key(0), 20))[2]
+    goals = jax.vmap(env.scene.sample_reset)(jax.random.split(jax.random.key(0), 20))[2]
     np.testing.assert_allclose(np.linalg.norm(goals[:, :2], axis=-1), 5.0, rtol=1e-5)
 
 

@@ -42,11 +42,13 @@ def test_forces_come_near_the_best_that_only_push():
 
 def test_more_turns_come_nearer():
     errors = []
-    for turns in (4, 24, 120):
+    for iterations in (4, 24, 120):
         each = []
         for seed in range(20):
             matrix, offset = random_system(seed)
-            found = non_negative(jnp.asarray(matrix, jnp.float32), jnp.asarray(offset, jnp.float32), turns)
+            found = non_negative(
+                jnp.asarray(matrix, jnp.float32), jnp.asarray(offset, jnp.float32), iterations
+            )
             best = nnls(matrix, -offset)[0]
             each.append(np.linalg.norm(matrix @ (np.asarray(found) - best)))
         errors.append(np.mean(each))

@@ -47,10 +47,10 @@ def robots(rows, size):
 
 
 @pytest.mark.parametrize("turns", [1, 3])
-def test_accelerations_are_those_of_the_twin(turns):
+def test_accelerations_are_those_of_the_twin(iterations):
     given = robots(rows=40, size=4)  # more rows than threads
-    plain = jax.jit(jax.vmap(functools.partial(solvers.constrained, turns=turns)))(*given)
-    found = jax.jit(jax.vmap(functools.partial(kernels.constrained, turns=turns, cpu=True)))(*given)
+    plain = jax.jit(jax.vmap(functools.partial(solvers.constrained, iterations=iterations)))(*given)
+    found = jax.jit(jax.vmap(functools.partial(kernels.constrained, iterations=iterations, cpu=True)))(*given)
     for ours, twins in zip(found, plain, strict=True):
         assert np.abs(twins).max() > 0.1
         np.testing.assert_allclose(ours, twins, atol=1e-4, rtol=1e-4)
@@ -58,8 +58,8 @@ def test_accelerations_are_those_of_the_twin(turns):
 
 def test_kernels_begin_where_the_twin_begins():
     mass, force, rules, _ = robots(rows=5, size=3)
-    best, _ = jax.vmap(functools.partial(solvers.constrained, turns=6))(mass, force, rules, 0 * force)
-    run = jax.vmap(functools.partial(kernels.constrained, turns=0, cpu=True))
+    best, _ = jax.vmap(functools.partial(solvers.constrained, iterations=6))(mass, force, rules, 0 * force)
+    run = jax.vmap(functools.partial(kernels.constrained, iterations=0, cpu=True))
     free = np.linalg.solve(np.asarray(mass), np.asarray(force)[..., None])[..., 0]
     np.testing.assert_allclose(run(mass, force, rules, best)[0], best, atol=1e-5)
     np.testing.assert_allclose(run(mass, force, rules, best + 100)[0], free, atol=1e-4)
@@ -68,7 +68,9 @@ def test_kernels_begin_where_the_twin_begins():
 @pytest.mark.parametrize("kernel", ["forces", "accelerations"])
 def test_kernels_are_translated_for_a_gpu_and_kept(kernel):
     """By JAX alone, without a GPU: what Triton does not know is found here."""
-    run = kernels.contact_forces if kernel == "forces" else functools.partial(kernels.constrained, turns=2)
+    run = (
+        kernels.contact_forces if kernel == "forces" else functools.partial(kernels.constrained, iterations=2)
+    )
     given, structure = jax.tree.flatten(arms(5, 3) if kernel == "forces" else robots(rows=5, size=3))
     flat = lambda *leaves: jax.vmap(run)(*jax.tree.unflatten(structure, leaves))
     exporting = functools.partial(jax.export.export, jax.jit(flat), platforms=["cuda"])
@@ -102,7 +104,7 @@ def test_a_cpu_beside_a_gpu_has_the_twin(monkeypatch, rows):
 
 def test_newtons_kernels_must_be_asked_for(monkeypatch):
     given = jax.tree.map(lambda x: x[0], robots(rows=5, size=3))
-    run = functools.partial(mjx._constrained, turns=1)
+    run = functools.partial(mjx._constrained, iterations=1)
     plain = run(*given)
     monkeypatch.setattr(xla, "kernels", lambda asked_for=False: asked_for)
     assert "pallas_call" in str(jax.make_jaxpr(run)(*given))

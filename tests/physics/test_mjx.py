@@ -41,7 +41,7 @@ def starts(layout, lanes, noise=0.05):
     return q, 2 * noise * jax.random.normal(k_qd, (lanes, layout.qd_size))
 
 
-def apart(engines, steps, lanes=16):
+def apart(engines, steps, num_envs=16):
     """Largest differences of the coordinates [steps, lanes] between two engines of one model."""
     layout = engines[0].layout
     acts = jax.random.uniform(jax.random.key(7), (steps, lanes, layout.act_size), minval=-1.0, maxval=1.0)

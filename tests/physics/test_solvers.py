@@ -78,7 +78,7 @@ def test_accelerations_and_forces_are_the_best_ones():
     run = jax.jit(constrained, static_argnames="turns")
     for mass, force, rules in some_systems():
         free = np.linalg.solve(mass, force)
-        found, push = run(*single(mass, force), rules, jnp.zeros(6), turns=6)
+        found, push = run(*single(mass, force), rules, jnp.zeros(6), iterations=6)
         best = exact(mass, force, rules, free)
         np.testing.assert_allclose(np.asarray(found), best, atol=2e-3)
         np.testing.assert_allclose(mass @ best - force, np.asarray(push), atol=2e-2, rtol=1e-2)
@@ -88,8 +88,8 @@ def test_the_better_start_is_taken():
     mass, force, rules = next(some_systems())
     given = single(mass, force)
     best = jnp.asarray(exact(mass, force, rules, np.zeros(6)), jnp.float32)
-    np.testing.assert_allclose(constrained(*given, rules, best, turns=0)[0], best)
-    found = constrained(*given, rules, best + 100, turns=0)[0]
+    np.testing.assert_allclose(constrained(*given, rules, best, iterations=0)[0], best)
+    found = constrained(*given, rules, best + 100, iterations=0)[0]
     np.testing.assert_allclose(found, np.linalg.solve(mass, force), atol=1e-4)
 
 

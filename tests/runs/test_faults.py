@@ -15,7 +15,7 @@ from homing.runs.folder import RunFolder
 HERE = Path(__file__).parent
 FLAGS = shlex.split(
     "--preset quickstart --seed-list 3,4 --steps 1920 --num-envs 8 --unroll-length 10 --batch-size 32 "
-    "--updates-per-step 1/30 --replay-rows 50 --prefill-rows 20 --evaluations 4 --eval-envs 8 "
+    "--updates-per-step 1/30 --replay-size 50 --prefill-steps 20 --evaluations 4 --eval-envs 8 "
     "--checkpoint-minutes 0 --tensorboard off --critic-net.width 16 --actor-net.width 16"
 )
 

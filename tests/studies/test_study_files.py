@@ -82,7 +82,7 @@ def test_a_scale_shortens_in_proportion_and_leaves_what_is_learned_with():
     config = points.points(spec.load("paper/objectives"))[0].config
     short = points.scaled(config, 0.02)
     assert short.train.total_steps == 1_000_000
-    assert (short.train.replay_rows, short.train.prefill_rows) == (200, 62)
+    assert (short.train.replay_size, short.train.prefill_steps) == (200, 62)
     assert short.train.num_envs == 512
     assert short.settings == config.settings and short.train.batch_size == config.train.batch_size
     with pytest.raises(ConfigError, match="scale 2"):

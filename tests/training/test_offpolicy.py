@@ -21,8 +21,8 @@ CONFIG = TrainConfig(
     unroll_length=7,
     batch_size=16,
     updates_per_step=0.1,
-    replay_rows=60,
-    prefill_rows=20,
+    replay_size=60,
+    prefill_steps=20,
     evaluations=3,
     eval_envs=5,
 )
@@ -49,16 +49,16 @@ class Witness:
     def act(self, learner, obs, key, *, explore):
         return jnp.zeros((obs.state.shape[0], 1), jnp.float32)
 
-    def update(self, learner, batch, key, moment):
+    def update(self, learner, batch, key, context):
         ahead = batch.obs.goal[:, 1] - batch.obs.state[:, 1]
         strange = (batch.obs.goal[:, 0] != batch.obs.state[:, 0]) | (ahead < 1)
         learner = Seen(
             updates=learner.updates + 1,
-            counts_wrong=learner.counts_wrong + (moment.updates != learner.updates).astype(jnp.int32),
+            counts_wrong=learner.counts_wrong + (context.updates != learner.updates).astype(jnp.int32),
             strangers=learner.strangers + jnp.sum(strange, dtype=jnp.int32),
             past_border=learner.past_border + jnp.sum(ahead > 7, dtype=jnp.int32),
         )
-        return learner, {"one": jnp.ones((), jnp.float32), "update": moment.updates.astype(jnp.float32)}
+        return learner, {"one": jnp.ones((), jnp.float32), "update": context.updates.astype(jnp.float32)}
 
 
 def run(config, agent=None):
@@ -78,9 +78,9 @@ def run(config, agent=None):
 
 
 # Updates an iteration: 3.5 (chunk and spare one), 0.7 (some make none), 8.75 in chunks of two.
-@pytest.mark.parametrize(("ratio", "chunk_bytes"), [(0.1, 2**20), (0.02, 2**20), (0.25, 2_000)])
-def test_updates_are_as_planned_and_goals_from_the_rows_own_episode(ratio, chunk_bytes):
-    config = dataclasses.replace(CONFIG, updates_per_step=ratio, chunk_bytes=chunk_bytes)
+@pytest.mark.parametrize(("ratio", "prefetch_bytes"), [(0.1, 2**20), (0.02, 2**20), (0.25, 2_000)])
+def test_updates_are_as_planned_and_goals_from_the_rows_own_episode(ratio, prefetch_bytes):
+    config = dataclasses.replace(CONFIG, updates_per_step=ratio, prefetch_bytes=prefetch_bytes)
     plan, train, told = run(config)
     seen = train.learner
     assert int(seen.updates) == plan.total_updates
@@ -103,14 +103,14 @@ def test_before_the_first_update_nothing_is_measured():
 
 
 def test_rates_fall_in_a_straight_line_to_their_last_share():
-    config = dataclasses.replace(CONFIG, final_rate=0.25)
+    config = dataclasses.replace(CONFIG, lr_final_scale=0.25)
     env = turnstile(num_envs=5, episode_length=30)
     loop = OffPolicy(env, Witness(), make_plan(config, env, Witness()))
     total = loop.plan.total_updates
-    pace = [float(loop._moment(jnp.int32(made)).pace) for made in (0, total // 2, total)]
-    assert pace == pytest.approx([1, 1 - 0.75 * (total // 2) / total, 0.25])
+    lr_scale = [float(loop._context(jnp.int32(made)).lr_scale) for made in (0, total // 2, total)]
+    assert lr_scale == pytest.approx([1, 1 - 0.75 * (total // 2) / total, 0.25])
     same = OffPolicy(env, Witness(), make_plan(CONFIG, env, Witness()))
-    assert float(same._moment(jnp.int32(total - 1)).pace) == 1
+    assert float(same._context(jnp.int32(total - 1)).lr_scale) == 1
 
 
 class TwoMinded(Witness):
@@ -123,7 +123,7 @@ class TwoMinded(Witness):
 @pytest.mark.parametrize(("greedy", "lanes"), [(0.0, 0), (0.4, 2), (1.0, 5)])
 def test_a_share_of_the_lanes_acts_greedily(greedy, lanes):
     plan, train, _ = run(dataclasses.replace(CONFIG, greedy=greedy, total_steps=400), TwoMinded())
-    stored = np.asarray(train.ring.action)[: plan.prefill_iterations + 1]
+    stored = np.asarray(train.replay.action)[: plan.prefill_iterations + 1]
     np.testing.assert_array_equal(stored[..., :lanes, :], -1)
     np.testing.assert_array_equal(stored[..., lanes:, :], 1)
 
@@ -136,7 +136,7 @@ class HindsightWitness(Witness):
     def __init__(self, goal_sampler):
         self.goal_sampler = goal_sampler
 
-    def update(self, learner, batch, key, moment):
+    def update(self, learner, batch, key, context):
         number, goal = batch.obs.state[:, 0], batch.obs.goal
         commanded = jnp.all(jnp.abs(goal) <= 1, axis=-1)
         # Numbers of episodes begin at 1, so that a row never written would show as a stranger.
@@ -155,7 +155,7 @@ class HindsightWitness(Witness):
 )
 def test_hindsight_takes_half_of_the_goals_and_none_from_another_episode(sampler):
     """A12; and A14: without a prefill, no batch holds a row that was never written."""
-    config = dataclasses.replace(CONFIG, prefill_rows=0)
+    config = dataclasses.replace(CONFIG, prefill_steps=0)
     plan, train, _ = run(config, HindsightWitness(sampler))
     seen = train.learner
     assert int(seen.updates) == plan.total_updates
@@ -166,8 +166,8 @@ def test_hindsight_takes_half_of_the_goals_and_none_from_another_episode(sampler
 
 def test_an_agent_that_asks_for_goals_of_other_rows_gets_them():
     witness = HindsightWitness("uniform_future")
-    witness.goal_share, witness.goal_others = 1.0, 0.3
-    plan, train, _ = run(dataclasses.replace(CONFIG, prefill_rows=0), witness)
+    witness.goal_share, witness.random_goal_ratio = 1.0, 0.3
+    plan, train, _ = run(dataclasses.replace(CONFIG, prefill_steps=0), witness)
     rows = plan.total_updates * CONFIG.batch_size
     assert int(train.learner.past_border) == rows, "no goal is a commanded one"
     # A row before is now and then of the same episode.
@@ -176,9 +176,9 @@ def test_an_agent_that_asks_for_goals_of_other_rows_gets_them():
 
 def test_ring_holds_the_newest_rows_after_many_rounds():
     plan, train, _ = run(CONFIG)
-    line = replay.timeline(train.ring, jnp.int32(plan.iterations))
-    position = jnp.arange(plan.ring_shape.slots * 7, dtype=jnp.int32)
-    state = np.asarray(replay.read(train.ring.state, line, position, jnp.zeros_like(position)))
+    line = replay.episode_index(train.replay, jnp.int32(plan.iterations))
+    position = jnp.arange(plan.buffer_shape.slots * 7, dtype=jnp.int32)
+    state = np.asarray(replay.read(train.replay.state, line, position, jnp.zeros_like(position)))
     same = state[1:, 0] == state[:-1, 0]
     np.testing.assert_array_equal(state[1:, 1], np.where(same, state[:-1, 1] + 1, 0))
     number, step = np.asarray(train.env.obs.state[0])
@@ -188,12 +188,12 @@ def test_ring_holds_the_newest_rows_after_many_rounds():
 
 def test_an_epoch_copies_no_ring():
     env = turnstile(num_envs=16, episode_length=30)
-    config = dataclasses.replace(CONFIG, num_envs=16, replay_rows=70_000, total_steps=10**6)
+    config = dataclasses.replace(CONFIG, num_envs=16, replay_size=70_000, total_steps=10**6)
     loop = OffPolicy(env, Witness(), make_plan(config, env, Witness()))
     train = jax.eval_shape(loop.init, jax.random.key(0))
     count = jax.ShapeDtypeStruct((), jnp.int32)
     memory = jax.jit(loop.epoch, donate_argnums=0).lower(train, count, count).compile().memory_analysis()
-    ring = replay.size_in_bytes(loop.plan.ring_shape)
+    ring = replay.size_in_bytes(loop.plan.buffer_shape)
     assert memory.alias_size_in_bytes >= ring
     # What depends on the ring's length is one number for each slot, here a seventh of a row.
     assert memory.temp_size_in_bytes < 0.1 * ring

@@ -245,7 +245,7 @@ def test_training_from_python_takes_settings_by_name(tmp_path):
     from homing.networks import NetConfig
 
     net = NetConfig(width=8)
-    changes = {f: getattr(TRAIN, f) for f in ("num_envs", "unroll_length", "batch_size", "replay_rows")}
+    changes = {f: getattr(TRAIN, f) for f in ("num_envs", "unroll_length", "batch_size", "replay_size")}
     trained = homing.train(
         "crl",
         "walk",
@@ -254,7 +254,7 @@ def test_training_from_python_takes_settings_by_name(tmp_path):
         preset="quickstart",
         out=tmp_path / "run",
         quiet=True,
-        prefill_rows=20,
+        prefill_steps=20,
         evaluations=2,
         critic_net=net,
         actor_net=net,

@@ -82,7 +82,7 @@ def test_seeds_differ(three):
     train, told = three
     kernels = np.asarray(jax.tree.leaves(train.learner.params["nets"])[-1])
     assert not np.allclose(kernels[0], kernels[1])
-    assert not np.allclose(*np.asarray(train.ring.state)[:2])
+    assert not np.allclose(*np.asarray(train.replay.state)[:2])
     assert len(set(told[-1]["train/critic_loss"].tolist())) == 3
 
 
@@ -147,7 +147,7 @@ def test_branches_on_the_clock_and_slot_writes_stay_unbatched(setup):
     count = jax.ShapeDtypeStruct((), jnp.int32)
     text = str(jax.make_jaxpr(over_seeds(loop.epoch, (axes, None, None), (axes, 0)))(shapes, count, count))
     assert "cond[" in text
-    ring = ",".join(map(str, shapes.ring.state.shape))
+    ring = ",".join(map(str, shapes.replay.state.shape))
     writes = [line for line in text.splitlines() if f":f32[{ring}]" in line.split("=")[0]]
     assert any("dynamic_update_slice" in line for line in writes)
     assert not any("scatter" in line for line in writes)

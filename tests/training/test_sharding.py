@@ -39,7 +39,7 @@ def curves(seeds, count):
         told.append({name: np.asarray(value).tolist() for name, value in metrics.items()})
     where = sorted({str(d) for leaf in jax.tree.leaves(train.learner) for d in leaf.devices()})
     return {"curves": told, "mesh": spread and list(spread.mesh.devices.shape), "devices": len(where),
-            "ring": str(train.ring.state.sharding.spec) if spread else ""}
+            "ring": str(train.replay.state.sharding.spec) if spread else ""}
 
 print(json.dumps([curves((3, 4), None), curves((3, 4), 4), curves((3,), 4)]))
 """
@@ -104,8 +104,8 @@ FLAGS = {
     "unroll-length": "10",
     "batch-size": "32",
     "updates-per-step": "1/30",
-    "replay-rows": "50",
-    "prefill-rows": "20",
+    "replay-size": "50",
+    "prefill-steps": "20",
     "evaluations": "4",
     "eval-envs": "8",
     "seed-list": "3,4",
@@ -167,7 +167,7 @@ def test_two_processes_share_a_run(tmp_path, alone, surroundings):
     shared["JAX_COORDINATOR_ADDRESS"] = f"127.0.0.1:{20_000 + os.getpid() % 20_000}"
     both = [
         subprocess.Popen(
-            command("train", *ARGUMENTS, "--out", path, "--hosts"),
+            command("train", *ARGUMENTS, "--out", path, "--multi-host"),
             env={**shared, "JAX_PROCESS_ID": str(index)},
         )
         for index in range(2)
@@ -181,6 +181,10 @@ def test_two_processes_share_a_run(tmp_path, alone, surroundings):
 @pytest.mark.slow
 def test_a_run_of_several_processes_needs_a_folder_for_all(surroundings):
     done = subprocess.run(
-        command("train", *ARGUMENTS, "--hosts"), env=surroundings, capture_output=True, text=True, timeout=300
+        command("train", *ARGUMENTS, "--multi-host"),
+        env=surroundings,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 2 and "one --out for all" in done.stderr

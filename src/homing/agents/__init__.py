@@ -1,16 +1,16 @@
-"""Agents, by name."""
+"""Agents: one file for each paper, by name in one table."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from homing.agents.base import OffPolicyAgent, OnPolicyAgent, SpaceSpec
+from homing.agents.base import Agent, OffPolicyAgent, OnPolicyAgent, ReplayView, SpaceSpec
 from homing.agents.crl import CRL, CRLConfig
-from homing.agents.normalised import Normalised
+from homing.agents.normalised import normalised
 from homing.agents.ppo import PPO, PPOConfig
 from homing.agents.sac import SAC, SACConfig
 from homing.agents.td3 import TD3, TD3Config
-from homing.errors import unknown
+from homing.errors import ConfigError, unknown
 
 AGENTS: dict[str, tuple[type, type]] = {
     "crl": (CRLConfig, CRL),
@@ -20,19 +20,29 @@ AGENTS: dict[str, tuple[type, type]] = {
 }
 
 
-def agent_config(name: str) -> Any:
-    """The default settings of the agent called `name`."""
+def agent_types(name: str) -> tuple[type, type]:
+    """Config and class of the agent called `name`."""
     if name not in AGENTS:
         raise unknown("agent", name, AGENTS)
-    return AGENTS[name][0]()
+    return AGENTS[name]
 
 
-def make_agent(config: Any, spec: SpaceSpec) -> Any:
+def check_settings(name: str, settings: Any) -> None:
+    """Refuse settings that are those of another agent."""
+    expected = agent_types(name)[0]
+    if type(settings) is not expected:
+        raise ConfigError(
+            f"settings of {name} are a {expected.__name__}, not a {type(settings).__name__}; "
+            f"pass {expected.__name__}(...) or name the agent that they belong to"
+        )
+
+
+def make_agent(config: Any, spec: SpaceSpec) -> OffPolicyAgent | OnPolicyAgent:
     """The agent that `config` describes, for environments like `spec`."""
     for config_type, agent_type in AGENTS.values():
         if type(config) is config_type:
             agent = agent_type(config, spec)
-            return Normalised(agent) if getattr(config, "normalise_observations", False) else agent
+            return normalised(agent) if getattr(config, "normalise_observations", False) else agent
     raise TypeError(f"{type(config).__name__} is the config of no agent")
 
 
@@ -42,12 +52,16 @@ __all__ = [
     "PPO",
     "SAC",
     "TD3",
+    "Agent",
     "CRLConfig",
     "OffPolicyAgent",
     "OnPolicyAgent",
     "PPOConfig",
+    "ReplayView",
     "SACConfig",
+    "SpaceSpec",
     "TD3Config",
-    "agent_config",
+    "agent_types",
+    "check_settings",
     "make_agent",
 ]

@@ -1,4 +1,4 @@
-"""What SAC and TD3 share: their common settings, twin critics, and slow copies of networks."""
+"""What SAC and TD3 share: their common settings, twin critics and target networks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from homing.errors import ConfigError, unknown
 from homing.networks import MLP, NetConfig
-from homing.types import Array, Key
+from homing.types import Array, Key, Relabel
 
 # Strategies of hindsight experience replay, and the goal samplers that carry them out.
 HER_STRATEGIES = {"final": "final", "future": "uniform_future", "episode": "episode"}
@@ -25,49 +25,51 @@ class ActorCriticConfig:
     gamma: float = 0.99
     """Discount of rewards."""
     her: bool = False
-    """Hindsight: a share of the goals a batch is about are goals that were achieved."""
+    """Hindsight experience replay: relabel transitions with goals that their episode achieved."""
     her_strategy: Literal["final", "future", "episode"] = "final"
-    """Achieved when: at the episode's end, at any later step of it, or at any step of it."""
-    her_share: float = 0.5
-    """Share of the rows that hindsight gives another goal."""
-    her_others: float = 0.0
-    """Share of the rows that take another row's goal, so that a fall counts for goals it was on no way to."""
+    """Which achieved goal: that of the episode's end, of a later step, or of any step of the episode."""
+    her_ratio: float = 0.5
+    """Fraction of transitions that HER relabels; the others keep the commanded goal."""
+    random_goal_ratio: float = 0.0
+    """With HER, fraction of transitions that take the goal of another transition of the batch instead."""
+    chunk: int = 1
+    """Actions that the policy plans at once and executes open-loop; targets are then n-step returns."""
     critic_net: NetConfig = RELU
     """Each of the two critics."""
     actor_net: NetConfig = RELU
     """The policy."""
     critic_lr: float = 3e-4
+    """Learning rate of the critics."""
     actor_lr: float = 3e-4
+    """Learning rate of the policy."""
     tau: float = 0.005
-    """How far target networks move towards the learned ones at a time."""
+    """Polyak factor: how far target networks move towards the online ones in an update."""
     normalise_observations: bool = False
-    """Shift and scale states and goals by their running means and deviations."""
+    """Normalise states and goals by their running mean and standard deviation."""
 
     def __post_init__(self) -> None:
         if self.her_strategy not in HER_STRATEGIES:
             raise unknown("HER strategy", self.her_strategy, HER_STRATEGIES)
         if not 0 <= self.gamma < 1:
             raise ConfigError(f"gamma {self.gamma} must lie between 0 and 1, for instance 0.99")
-        for name in ("her_share", "her_others"):
+        for name in ("her_ratio", "random_goal_ratio"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{name} {getattr(self, name)} is a share: choose it from 0 to 1")
+                raise ConfigError(
+                    f"{name} {getattr(self, name)} must lie between 0 and 1; choose it from 0 to 1"
+                )
+        if self.chunk < 1:
+            raise ConfigError(f"chunk is {self.chunk}; it must be at least 1, which means no chunks")
         if not 0 < self.tau <= 1:
             raise ConfigError(f"tau {self.tau} must be more than 0 and at most 1, for instance 0.005")
 
     @property
-    def goal_sampler(self) -> str:
-        """Which of `homing.data.relabel.GOAL_SAMPLERS` the settings ask for."""
-        return HER_STRATEGIES[self.her_strategy] if self.her else "commanded"
-
-    @property
-    def goal_share(self) -> float:
-        """Share of the rows whose goal is the sampler's."""
-        return self.her_share if self.her else 1.0
-
-    @property
-    def goal_others(self) -> float:
-        """Share of the rows that take another row's goal."""
-        return self.her_others if self.her else 0.0
+    def relabel(self) -> Relabel:
+        """How goals of a batch are drawn."""
+        if not self.her:
+            return Relabel("commanded", gamma=self.gamma)
+        return Relabel(
+            HER_STRATEGIES[self.her_strategy], self.her_ratio, self.random_goal_ratio, gamma=self.gamma
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +99,7 @@ class Critics:
 
 
 def join(*parts: Array) -> Array:
-    """Entries side by side, filled up with zeros to a multiple of eight: what tensor cores read in one go."""
+    """Entries side by side, padded with zeros to a multiple of eight, which tensor cores load at once."""
     joined = jnp.concatenate(parts, axis=-1)
     return jnp.pad(joined, [(0, 0)] * (joined.ndim - 1) + [(0, -joined.shape[-1] % 8)])
 
@@ -119,7 +121,7 @@ def stacked(*params: Any) -> Any:
 
 
 def td_loss(q: Array, target: Array, weight: Array) -> Array:
-    """½ mean of the squared errors of both critics [2, B]; rows of weight 0 have no target and count as 0."""
+    """½ mean of the squared errors of both critics [2, B]; transitions of weight 0 have no target and count as 0."""
     return 0.5 * jnp.mean(weight * jnp.square(q - target))
 
 

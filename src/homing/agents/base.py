@@ -1,12 +1,27 @@
-"""What a training loop needs of an agent."""
+"""What a training loop knows of an agent: one base class for off-policy agents, one for on-policy agents."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from homing.types import Array, Batch, Key, Metrics, Moment, Obs, Rollout
+import jax
+import jax.numpy as jnp
 
-L = TypeVar("L")
+from homing.types import (
+    Array,
+    Batch,
+    FirstReach,
+    Key,
+    Metrics,
+    Obs,
+    Relabel,
+    Rollout,
+    TransitionIndex,
+    UpdateContext,
+)
+
+L = TypeVar("L")  # the learner: a pytree of arrays
+B = TypeVar("B")  # the batch: a pytree of arrays [B, ...]
 
 
 class SpaceSpec(Protocol):
@@ -20,67 +35,141 @@ class SpaceSpec(Protocol):
     def goal_dim(self) -> int: ...
 
 
-class OffPolicyAgent(Protocol[L]):
-    """A static object; all that it learns is in its learner, a pytree of arrays.
+class ReplayView(Protocol):
+    """What an agent may read of replay; `homing.data.view` implements it. All results are [B, ...]."""
 
-    One that also has `goal_others` lets that share of the rows take another row's goal.
+    def goals(self, relabel: Relabel, index: TransitionIndex, key: Key) -> Array:
+        """Goals drawn as `relabel` says, commanded ones mixed in."""
+        ...
+
+    def sampled_goals(self, sampler: str, index: TransitionIndex, key: Key, gamma: float = 0.99) -> Array:
+        """Goals by one law: future, uniform_future, episode, final, random or commanded."""
+        ...
+
+    def states(self, index: TransitionIndex, offset: Array | int = 0) -> Array:
+        """States `offset` steps later in the same episode; past its end, the last stored."""
+        ...
+
+    def achieved_now(self, index: TransitionIndex) -> Array:
+        """Achieved goals of the states themselves."""
+        ...
+
+    def actions(self, index: TransitionIndex, count: int = 1) -> Array:
+        """`count` consecutive actions, side by side."""
+        ...
+
+    def whole(self, index: TransitionIndex, count: int) -> Array:
+        """bool: so many transitions of the episode are stored from here on."""
+        ...
+
+    def terminates(self, index: TransitionIndex) -> Array:
+        """bool: the stored episode ends by termination (a fall)."""
+        ...
+
+    def steps_to_termination(self, index: TransitionIndex) -> Array:
+        """Steps to the episode's termination, this one included; infinite where none is stored."""
+        ...
+
+    def goal_distances(self, index: TransitionIndex, goal: Array, horizon: int) -> Array:
+        """[B, horizon + 1] distances to the goal, 0, 1, … steps ahead; infinite past what is stored."""
+        ...
+
+    def first_reach(
+        self, index: TransitionIndex, goal: Array, radius: float, horizon: int, dwell: int = 1
+    ) -> FirstReach:
+        """When the goal is first reached within `radius` (and held for `dwell` steps), or that it is not."""
+        ...
+
+    def batch(self, index: TransitionIndex, goal: Array, chunk: int = 1, gamma: float = 1.0) -> Batch:
+        """Transitions (s, a, r, s′) for other goals; with a chunk, over that many steps."""
+        ...
+
+
+class Agent(Generic[L]):
+    """A static object; all that it learns is in its learner, a pytree of arrays."""
+
+    spec: SpaceSpec
+    chunk: int = 1
+    """Actions that the policy plans at once and executes open-loop."""
+
+    def init(self, key: Key) -> L:
+        """A learner that has seen nothing."""
+        raise NotImplementedError
+
+    def act(self, learner: L, obs: Obs, key: Key, *, explore: bool) -> Array:
+        """Actions [..., chunk · action_dim] in [−1, 1]; without `explore` the key has no influence."""
+        raise NotImplementedError
+
+    def observe(self, learner: L, obs: Obs, achieved_goal: Array) -> L:
+        """The learner after new transitions [T, N, ...] were collected; for statistics of observations."""
+        del obs, achieved_goal
+        return learner
+
+    def value(self, learner: L, obs: Obs, action: Array) -> Array | None:
+        """The critic's value [...] of actions for goals, larger is better; None for an agent without one."""
+        del learner, obs, action
+        return None
+
+    @property
+    def has_critic(self) -> bool:
+        """Whether `value` gives values; only shapes are traced."""
+        spec = self.spec
+        obs = Obs(jnp.zeros((1, spec.state_dim), jnp.float32), jnp.zeros((1, spec.goal_dim), jnp.float32))
+        action = jnp.zeros((1, self.chunk * spec.action_dim), jnp.float32)
+        value = jax.eval_shape(lambda key: self.value(self.init(key), obs, action), jax.random.key(0))
+        return value is not None
+
+
+class OffPolicyAgent(Agent[L], Generic[L, B]):
+    """An agent that learns from replay.
+
+    `sample` makes its batches, of a type of its own, from whatever it reads of replay. By default a batch is a
+    `homing.types.Batch` with goals drawn as `relabel` says.
     """
 
-    @property
-    def goal_sampler(self) -> str:
-        """Which of `homing.data.relabel.GOAL_SAMPLERS` its batches are relabelled by."""
-        ...
+    relabel: Relabel = Relabel()
 
-    @property
-    def goal_share(self) -> float:
-        """Share of the rows whose goal is the sampler's; the others keep the goal that was commanded."""
-        ...
+    def sample(self, replay: ReplayView, index: TransitionIndex, key: Key) -> B:
+        """The batch of one update, from transitions that were drawn uniformly."""
+        goal = self.goals(replay, index, key)
+        batch: Any = replay.batch(index, goal, self.chunk, self.relabel.gamma)
+        return batch
 
-    @property
-    def gamma(self) -> float:
-        """Discount, for samplers of future goals."""
-        ...
+    def goals(self, replay: ReplayView, index: TransitionIndex, key: Key) -> Array:
+        """Goals of a batch [B, goal_dim], as `relabel` says."""
+        return replay.goals(self.relabel, index, key)
 
-    def init(self, key: Key) -> L:
-        """A learner that has seen nothing."""
-        ...
+    def draw(self, key: Key, batch_size: int) -> Any:
+        """The random numbers of one update, which the loop draws for many updates at once; here the key."""
+        del batch_size
+        return key
 
-    def act(self, learner: L, obs: Obs, key: Key, *, explore: bool) -> Array:
-        """Actions in [−1, 1] for observations [...]; without `explore` the key has no influence."""
-        ...
-
-    def update(self, learner: L, batch: Batch, key: Any, moment: Moment) -> tuple[L, Metrics]:
-        """One gradient step; `moment` says how many were made before, and the pace of learning rates.
-
-        An agent that also has `draw(key, rows)` gets its result in place of a key: the loop then draws the
-        random numbers of many updates at once, which is quicker.
-        """
-        ...
+    def update(self, learner: L, batch: B, draws: Any, context: UpdateContext) -> tuple[L, Metrics]:
+        """One gradient step; `draws` is what `draw` returned."""
+        raise NotImplementedError
 
 
-class OnPolicyAgent(Protocol[L]):
-    """An agent that learns only from what its present policy did."""
-
-    def init(self, key: Key) -> L:
-        """A learner that has seen nothing."""
-        ...
-
-    def act(self, learner: L, obs: Obs, key: Key, *, explore: bool) -> Array:
-        """Actions in [−1, 1] for observations [...]; without `explore` the key has no influence."""
-        ...
+class OnPolicyAgent(Agent[L]):
+    """An agent that learns from the transitions of its current policy only."""
 
     def choose(self, learner: L, obs: Obs, key: Key) -> Array:
-        """What the exploring policy draws, and later needs to know of its choice."""
-        ...
+        """A sample of the exploring policy, from which its action and its probability follow."""
+        raise NotImplementedError
 
     def action_of(self, choice: Array) -> Array:
         """The action in [−1, 1] that follows from a choice."""
-        ...
+        raise NotImplementedError
 
     def updates_per_rollout(self, num_envs: int) -> int:
-        """Gradient steps that `learn` makes; a ConfigError where so many lanes cannot be divided."""
-        ...
+        """Gradient steps that `learn` makes; a ConfigError where `num_envs` cannot be split evenly."""
+        raise NotImplementedError
 
     def learn(self, learner: L, rollout: Rollout, key: Key) -> tuple[L, Metrics]:
         """All updates of one iteration."""
-        ...
+        raise NotImplementedError
+
+
+class AgentConfig(Protocol):
+    """A frozen dataclass of settings, with a default for every field."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]

@@ -1,4 +1,4 @@
-"""Contrastive RL: a critic that tells which goals a state and action lead to, and a policy that climbs it."""
+"""Contrastive RL: a critic that tells which goals a state and action lead to, and a policy that maximises it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from flax import struct
 from jax import lax
 
-from homing.agents.base import SpaceSpec
+from homing.agents.base import OffPolicyAgent, ReplayView, SpaceSpec
 from homing.agents.gaussian import mean_and_log_std, squash, squashed_sample
 from homing.errors import ConfigError, unknown
 from homing.losses import contrastive
 from homing.losses.energies import ENERGIES
 from homing.losses.log_sums import l2_log_sums
+from homing.losses.survival import geometric_survival_loss
 from homing.networks import ADAM, Fit, Member, NetConfig, Stack, adam
-from homing.types import Array, Batch, Key, Metrics, Moment, Obs, is_just
+from homing.types import Array, Key, Metrics, Obs, Relabel, TransitionIndex, UpdateContext, is_static
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,30 +26,36 @@ class CRLConfig:
     """Settings of contrastive RL; the defaults are the paper's."""
 
     objective: str = "infonce_symmetric"
-    """One of homing.losses.contrastive.OBJECTIVES."""
+    """Contrastive loss: infonce, infonce_backward, infonce_symmetric, binary_nce, flatnce, flatnce_backward,
+    forward_backward, dpo, ipo or sppo."""
     energy: str = "l2"
-    """One of homing.losses.energies.ENERGIES."""
+    """Similarity f(φ, ψ): l2, l2_squared, l1, dot or cosine."""
     logsumexp_weight: float = 0.1
-    """Weight of the penalty on squared row logsumexps."""
+    """Weight of the penalty on squared logsumexps of the logits."""
     gamma: float = 0.99
     """Discount: future goals lie k steps ahead with probability ∝ γ^k."""
     representation_dim: int = 64
-    """Size of φ(s, a) and ψ(g); with `mind_falls` one of φ's entries is for that."""
+    """Size of φ(s, a) and ψ(g); with the survival head, one output of φ's network is its logit."""
+    chunk: int = 1
+    """Actions that the policy plans at once and executes open-loop."""
     critic_net: NetConfig = dataclasses.field(default_factory=NetConfig)
     """Both encoders."""
     actor_net: NetConfig = dataclasses.field(default_factory=NetConfig)
     """The policy."""
     critic_lr: float = 3e-4
+    """Learning rate of the encoders."""
     actor_lr: float = 6e-4
+    """Learning rate of the policy."""
     alpha_lr: float = 3e-4
+    """Learning rate of the temperature α."""
     entropy_target: float = -0.5
-    """Wanted entropy of the policy for each action dimension."""
-    random_goals: float = 0.0
-    """Share of the policy's training goals that come from another row instead of the row's own future."""
-    mind_falls: bool = False
-    """Also learn how likely an episode lasts until the moment of a goal, so that the policy shuns its end."""
+    """Target entropy of the policy for each action dimension."""
+    random_goal_ratio: float = 0.0
+    """Fraction of the policy's training goals that come from another transition of the batch."""
+    survival_head: bool = False
+    """Also learn the probability that the episode survives until the goal, and add its log to the value."""
     normalise_observations: bool = False
-    """Shift and scale states and goals by their running means and deviations."""
+    """Normalise states and goals by their running mean and standard deviation."""
 
     def __post_init__(self) -> None:
         if self.objective not in contrastive.OBJECTIVES:
@@ -58,43 +66,51 @@ class CRLConfig:
             raise ConfigError(
                 f"gamma {self.gamma} must lie between 0 and 1, both excluded, for instance 0.99"
             )
-        if self.representation_dim < 1 + self.mind_falls:
-            least = "2 with mind_falls" if self.mind_falls else "1"
+        if self.representation_dim < 1 + self.survival_head:
+            least = "2 with survival_head" if self.survival_head else "1"
             raise ConfigError(f"representation_dim is {self.representation_dim}; it must be at least {least}")
-        if not 0 <= self.random_goals <= 1:
-            raise ConfigError(f"random_goals {self.random_goals} is a share: choose it from 0 to 1")
+        if not 0 <= self.random_goal_ratio <= 1:
+            raise ConfigError(f"random_goal_ratio {self.random_goal_ratio} must lie between 0 and 1")
+        if self.chunk < 1:
+            raise ConfigError(f"chunk is {self.chunk}; it must be at least 1, which means no chunks")
+
+
+class CRLBatch(struct.PyTreeNode):
+    """State-action pairs and goals from their futures; pair i and goal j ≠ i are negatives."""
+
+    obs: Obs  # [B, ...]
+    action: Array  # [B, chunk · action_dim]
+    steps_to_termination: Array  # [B]
 
 
 class Draws(NamedTuple):
     """The random numbers of one update."""
 
-    noise: Array  # [B, action_dim], normal
-    swap: Array | None  # [B] bool: the policy's goal comes from the row before
+    noise: Array  # [B, chunk · action_dim], normal
+    swap: Array | None  # [B] bool: the policy's goal comes from the neighbour in the batch
 
 
-class CRL:
-    """φ, ψ, the policy and the entropy's weight take one step together, from the old parameters.
+class CRL(OffPolicyAgent[Fit, CRLBatch]):
+    """φ, ψ, the policy and the temperature take one step together, from the old parameters.
 
     The paper steps the critic before the policy. With the old critic neither waits for the other: their
-    layers run side by side (`homing.networks.Stack`), and one gradient of the sum of all losses is the gradient
-    of each, since no loss reaches the parameters of another.
+    layers run side by side (`homing.networks.Stack`), and one gradient of the sum of all losses is the
+    gradient of each, since no loss reaches the parameters of another.
     """
 
-    goal_sampler = "future"
-    goal_share = 1.0
-
     def __init__(self, config: CRLConfig, spec: SpaceSpec):
-        self.config = config
-        self.spec = spec
-        self.gamma = config.gamma
+        self.config, self.spec, self.chunk, self.gamma = config, spec, config.chunk, config.gamma
+        self.relabel = Relabel("future", gamma=config.gamma)
+        self.objective = contrastive.OBJECTIVES[config.objective]
         self.energy = ENERGIES[config.energy]
-        self.target_entropy = config.entropy_target * spec.action_dim
+        self.action_size = config.chunk * spec.action_dim
+        self.target_entropy = config.entropy_target * self.action_size
         dim = config.representation_dim
         self.nets = Stack(
             {
-                "phi": Member(config.critic_net, spec.state_dim + spec.action_dim, dim),
-                "psi": Member(config.critic_net, spec.goal_dim, dim - config.mind_falls),
-                "actor": Member(config.actor_net, spec.state_dim + spec.goal_dim, 2 * spec.action_dim),
+                "phi": Member(config.critic_net, spec.state_dim + self.action_size, dim),
+                "psi": Member(config.critic_net, spec.goal_dim, dim - config.survival_head),
+                "actor": Member(config.actor_net, spec.state_dim + spec.goal_dim, 2 * self.action_size),
             }
         )
 
@@ -111,41 +127,51 @@ class CRL:
         return self._value(*self.encode(learner.params, obs, action))
 
     def encode(self, params: Any, obs: Obs, action: Array) -> tuple[Array, Array]:
-        """φ(s, a), its last entry that of `mind_falls`, and ψ(g)."""
+        """φ(s, a), whose last entry is the survival logit where there is one, and ψ(g)."""
         (phi,) = self.nets(params["nets"], phi=_join(obs.state, action))
         (psi,) = self.nets(params["nets"], psi=obs.goal)
         return phi, psi
 
     def _value(self, phi: Array, psi: Array) -> Array:
-        """The energy, and the log-probability to last that long where falls are minded."""
-        phi, lasts = self._apart(phi)
+        """The energy, plus the log-probability to survive where that is learned."""
+        phi, survival = self._split(phi)
         value = self.energy.rows(phi, psi)
-        return value if lasts is None else value + jax.nn.log_sigmoid(lasts)
+        return value if survival is None else value + jax.nn.log_sigmoid(survival)
 
-    def _apart(self, phi: Array) -> tuple[Array, Array | None]:
-        """φ itself, and the logit of lasting where falls are minded."""
-        return (phi[..., :-1], phi[..., -1]) if self.config.mind_falls else (phi, None)
+    def _split(self, phi: Array) -> tuple[Array, Array | None]:
+        """φ itself, and the survival logit where it is learned."""
+        return (phi[..., :-1], phi[..., -1]) if self.config.survival_head else (phi, None)
 
     def policy(self, params: Any, obs: Obs) -> tuple[Array, Array]:
-        """Mean and log-deviation of the Gaussian under the tanh."""
+        """Mean and log standard deviation of the Gaussian under the tanh."""
         return mean_and_log_std(*self.nets(params["nets"], actor=_join(obs.state, obs.goal)))
 
-    def draw(self, key: Key, rows: int) -> Draws:
-        """The random numbers of one update."""
-        k_noise, k_swap = jax.random.split(key)
-        noise = jax.random.normal(k_noise, (rows, self.spec.action_dim), jnp.float32)
-        return Draws(noise=noise, swap=self._swaps(k_swap, rows))
+    def sample(self, replay: ReplayView, index: TransitionIndex, key: Key) -> CRLBatch:
+        return CRLBatch(
+            obs=Obs(replay.states(index), self.goals(replay, index, key)),
+            action=replay.actions(index, self.chunk),
+            steps_to_termination=replay.steps_to_termination(index),
+        )
 
-    def update(self, learner: Fit, batch: Batch, draws: Draws, moment: Moment) -> tuple[Fit, Metrics]:
-        config, pace = self.config, moment.pace
-        critic, actor = pace * config.critic_lr, pace * config.actor_lr
+    def draw(self, key: Key, batch_size: int) -> Draws:
+        k_noise, k_swap = jax.random.split(key)
+        noise = jax.random.normal(k_noise, (batch_size, self.action_size), jnp.float32)
+        ratio = self.config.random_goal_ratio
+        swap = None if is_static(ratio, 0) else jax.random.bernoulli(k_swap, ratio, (batch_size,))
+        return Draws(noise=noise, swap=swap)
+
+    def update(
+        self, learner: Fit, batch: CRLBatch, draws: Draws, context: UpdateContext
+    ) -> tuple[Fit, Metrics]:
+        config, scale = self.config, context.lr_scale
+        critic, actor = scale * config.critic_lr, scale * config.actor_lr
         rates = {
             "nets": self.nets.rates(phi=critic, psi=critic, actor=actor),
-            "log_alpha": jnp.asarray(config.alpha_lr, jnp.float32),
+            "log_alpha": jnp.asarray(scale * config.alpha_lr, jnp.float32),
         }
         return adam(learner, lambda params: self._loss(params, batch, draws), rates)
 
-    def _loss(self, params: Any, batch: Batch, draws: Draws) -> tuple[Array, Metrics]:
+    def _loss(self, params: Any, batch: CRLBatch, draws: Draws) -> tuple[Array, Metrics]:
         obs, swap = batch.obs, draws.swap
         phi, psi, head = self.nets(
             params["nets"],
@@ -154,60 +180,45 @@ class CRL:
             actor=_join(obs.state, _mixed(obs.goal, swap)),
         )
         action, log_prob = squash(*mean_and_log_std(head), draws.noise)
-        phi, lasts = self._apart(phi)
-        critic_loss, told = self._critic_loss(phi, psi)
-        actor_loss, actor_told = self._actor_loss(params, obs.state, action, log_prob, _mixed(psi, swap))
-        alpha_loss, alpha_told = self._alpha_loss(params, log_prob)
-        loss, told = critic_loss + actor_loss + alpha_loss, told | actor_told | alpha_told
-        if lasts is None:
-            return loss, told
-        lasting = lasting_loss(lasts, batch.left, self.gamma)
-        return loss + lasting, told | {"lasting_loss": lasting}
+        phi, survival = self._split(phi)
+        critic_loss, metrics = self._critic_loss(phi, psi)
+        actor_loss, actor_metrics = self._actor_loss(params, obs.state, action, log_prob, _mixed(psi, swap))
+        alpha_loss, alpha_metrics = self._alpha_loss(params, log_prob)
+        loss, metrics = critic_loss + actor_loss + alpha_loss, metrics | actor_metrics | alpha_metrics
+        if survival is None:
+            return loss, metrics
+        survival_loss = geometric_survival_loss(survival, batch.steps_to_termination, self.gamma)
+        return loss + survival_loss, metrics | {"survival_loss": survival_loss}
 
     def _critic_loss(self, phi: Array, psi: Array) -> tuple[Array, Metrics]:
         config, logits = self.config, self.energy.pairs(phi, psi)
-        if config.energy == "l2" and config.objective in contrastive.OF_SUMS:
+        if config.energy == "l2" and self.objective.from_log_sums is not None:
             # The same loss, quicker; an update, which drops its metrics, then needs no logits.
-            loss = contrastive.loss_of_sums(l2_log_sums(phi, psi), config.objective, config.logsumexp_weight)
+            loss = contrastive.loss_of_sums(l2_log_sums(phi, psi), self.objective, config.logsumexp_weight)
         else:
-            loss = contrastive.loss(logits, config.objective, config.logsumexp_weight)
+            loss = contrastive.loss(logits, self.objective, config.logsumexp_weight)
         return loss, {"critic_loss": loss} | contrastive.describe(lax.stop_gradient(logits))
 
     def _actor_loss(
         self, params: Any, state: Array, action: Array, log_prob: Array, psi: Array
     ) -> tuple[Array, Metrics]:
-        """mean(α log π − f(s, a, g)), a ~ π: climbs the critic, which stands still meanwhile."""
+        """mean(α log π − f(s, a, g)), a ~ π; no gradient reaches the critic."""
         params, psi = lax.stop_gradient((params, psi))
         (phi,) = self.nets(params["nets"], phi=_join(state, action))
         loss = jnp.mean(jnp.exp(params["log_alpha"]) * log_prob - self._value(phi, psi))
         return loss, {"actor_loss": loss, "entropy": -jnp.mean(log_prob)}
 
     def _alpha_loss(self, params: Any, log_prob: Array) -> tuple[Array, Metrics]:
-        """Moves α until the policy has the wanted entropy."""
+        """Moves the temperature α until the policy has its target entropy."""
         alpha = jnp.exp(params["log_alpha"])
         loss = alpha * lax.stop_gradient(-jnp.mean(log_prob) - self.target_entropy)
         return loss, {"alpha_loss": loss, "alpha": alpha}
-
-    def _swaps(self, key: Key, rows: int) -> Array | None:
-        """[B] bool: the policy's goal comes from the row before, with probability `random_goals`."""
-        share = self.config.random_goals
-        return None if is_just(share, 0) else jax.random.bernoulli(key, share, (rows,))
-
-
-def lasting_loss(logit: Array, left: Array, gamma: float) -> Array:
-    """Of the probability σ(logit) [B] to last until the goal, which lies k steps on, P(k) ∝ γ^k.
-
-    An episode that terminates in n steps lasts with probability 1 − γ^n, any other for sure. A future goal is
-    drawn from what the episode did reach; this is the mass that such a goal stands for.
-    """
-    ends = jnp.power(gamma, left)
-    return jnp.mean((1 - ends) * jax.nn.softplus(-logit) + ends * jax.nn.softplus(logit))
 
 
 def _join(*parts: Array) -> Array:
     return jnp.concatenate(parts, axis=-1)
 
 
-def _mixed(rows: Array, swap: Array | None) -> Array:
-    """Rows [B, ...], those to `swap` replaced by the row before."""
-    return rows if swap is None else jnp.where(swap[:, None], jnp.roll(rows, 1, axis=0), rows)
+def _mixed(x: Array, swap: Array | None) -> Array:
+    """Entries [B, ...], those to `swap` replaced by their neighbour's."""
+    return x if swap is None else jnp.where(swap[:, None], jnp.roll(x, 1, axis=0), x)

@@ -1,4 +1,4 @@
-"""Observation normalisation for any agent: what it sees has mean 0 and deviation 1."""
+"""Observation normalisation for any agent: running mean and standard deviation of states and goals."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from homing.types import Array, Key, Metrics, Moment, Obs, Rollout
+from homing.agents.base import OffPolicyAgent, OnPolicyAgent, ReplayView
+from homing.types import Array, Key, Metrics, Obs, Rollout, TransitionIndex, UpdateContext
 
 MIN_STD = 1e-3  # an entry that never changes is shifted, not blown up
-LIMIT = 10.0  # deviations
+LIMIT = 10.0  # standard deviations
 
 
 class Moments(struct.PyTreeNode):
-    """Mean and variance of each entry over all rows so far."""
+    """Running mean and variance of each entry."""
 
     mean: Array  # [D]
     variance: Array  # [D]
@@ -23,7 +24,7 @@ class Moments(struct.PyTreeNode):
 
 
 class NormalisedLearner(struct.PyTreeNode):
-    """An agent's learner, and what its observations were like."""
+    """An agent's learner, and the moments of its observations."""
 
     learner: Any
     state: Moments
@@ -31,7 +32,7 @@ class NormalisedLearner(struct.PyTreeNode):
 
 
 def no_moments(size: int) -> Moments:
-    """Of nothing: they change nothing."""
+    """Moments of no data: they change nothing."""
     return Moments(
         mean=jnp.zeros((size,), jnp.float32),
         variance=jnp.ones((size,), jnp.float32),
@@ -39,12 +40,12 @@ def no_moments(size: int) -> Moments:
     )
 
 
-def with_rows(moments: Moments, rows: Array) -> Moments:
-    """The moments with more rows [..., D]: exact for the union, in one pass."""
-    rows = rows.reshape(-1, rows.shape[-1])
-    mean, variance = jnp.mean(rows, axis=0), jnp.var(rows, axis=0)
-    count = moments.count + len(rows)
-    share = len(rows) / count.astype(jnp.float32)  # of the new rows
+def with_samples(moments: Moments, x: Array) -> Moments:
+    """The moments after more samples [..., D]: exact for the union, in one pass."""
+    x = x.reshape(-1, x.shape[-1])
+    mean, variance = jnp.mean(x, axis=0), jnp.var(x, axis=0)
+    count = moments.count + len(x)
+    share = len(x) / count.astype(jnp.float32)  # of the new samples
     apart = mean - moments.mean
     return Moments(
         mean=moments.mean + share * apart,
@@ -54,37 +55,38 @@ def with_rows(moments: Moments, rows: Array) -> Moments:
 
 
 def scaled(moments: Moments, x: Array) -> Array:
-    """(x − mean) / deviation, within ±10."""
-    deviation = jnp.maximum(jnp.sqrt(moments.variance), MIN_STD)
-    return jnp.clip((x - moments.mean) / deviation, -LIMIT, LIMIT)
+    """(x − mean) / std, clipped to ±10."""
+    std = jnp.maximum(jnp.sqrt(moments.variance), MIN_STD)
+    return jnp.clip((x - moments.mean) / std, -LIMIT, LIMIT)
 
 
-class Normalised:
-    """An agent that sees normalised states and goals; its own learner, replay and rewards are as they were.
+class _Normalising:
+    """What both wrappers share; `agent` is the agent inside."""
 
-    Goals are measured together with what was achieved, since relabelled goals come from there.
-    """
+    agent: Any
 
-    def __init__(self, agent: Any):
-        self.agent = agent
-
-    def __getattr__(self, name: str) -> Any:
-        # All that has nothing to do with observations is the agent's: its sampler, its draws, its sizes.
-        if name == "agent":  # while it is being copied or unpickled
-            raise AttributeError(name)
-        return getattr(self.agent, name)
+    def _wrap(self, agent: Any) -> None:
+        self.agent, self.config, self.spec, self.chunk = agent, agent.config, agent.spec, agent.chunk
 
     def init(self, key: Key) -> NormalisedLearner:
-        spec = self.agent.spec
         return NormalisedLearner(
-            learner=self.agent.init(key), state=no_moments(spec.state_dim), goal=no_moments(spec.goal_dim)
+            learner=self.agent.init(key),
+            state=no_moments(self.spec.state_dim),
+            goal=no_moments(self.spec.goal_dim),
         )
 
-    def watch(self, learner: NormalisedLearner, obs: Obs, reached: Array) -> NormalisedLearner:
-        """The learner after it has seen what was collected, [T, N, ...]."""
+    def act(self, learner: NormalisedLearner, obs: Obs, key: Key, *, explore: bool) -> Array:
+        return self.agent.act(learner.learner, self._seen(learner, obs), key, explore=explore)
+
+    def value(self, learner: NormalisedLearner, obs: Obs, action: Array) -> Array | None:
+        return self.agent.value(learner.learner, self._seen(learner, obs), action)
+
+    def observe(self, learner: NormalisedLearner, obs: Obs, achieved_goal: Array) -> NormalisedLearner:
         return learner.replace(
-            state=with_rows(learner.state, obs.state),
-            goal=with_rows(learner.goal, jnp.stack([obs.goal, reached])),
+            learner=self.agent.observe(learner.learner, obs, achieved_goal),
+            state=with_samples(learner.state, obs.state),
+            # Goals are measured together with achieved ones, since relabelled goals come from there.
+            goal=with_samples(learner.goal, jnp.stack([obs.goal, achieved_goal])),
         )
 
     def _seen(self, learner: NormalisedLearner, tree: Any) -> Any:
@@ -97,23 +99,49 @@ class Normalised:
 
         return jax.tree.map(seen, tree, is_leaf=lambda x: isinstance(x, Obs))
 
-    def act(self, learner: NormalisedLearner, obs: Obs, key: Key, *, explore: bool) -> Array:
-        return self.agent.act(learner.learner, self._seen(learner, obs), key, explore=explore)
 
-    def value(self, learner: NormalisedLearner, obs: Obs, action: Array) -> Array:
-        return self.agent.value(learner.learner, self._seen(learner, obs), action)
+class Normalised(_Normalising, OffPolicyAgent[NormalisedLearner, Any]):
+    """An off-policy agent that sees normalised states and goals; replay and rewards are as they were."""
+
+    def __init__(self, agent: OffPolicyAgent):
+        self._wrap(agent)
+        self.relabel = agent.relabel
+
+    def sample(self, replay: ReplayView, index: TransitionIndex, key: Key) -> Any:
+        return self.agent.sample(replay, index, key)
+
+    def draw(self, key: Key, batch_size: int) -> Any:
+        return self.agent.draw(key, batch_size)
 
     def update(
-        self, learner: NormalisedLearner, batch: Any, draws: Any, moment: Moment
+        self, learner: NormalisedLearner, batch: Any, draws: Any, context: UpdateContext
     ) -> tuple[NormalisedLearner, Metrics]:
-        inner, metrics = self.agent.update(learner.learner, self._seen(learner, batch), draws, moment)
+        inner, metrics = self.agent.update(learner.learner, self._seen(learner, batch), draws, context)
         return learner.replace(learner=inner), metrics
+
+
+class NormalisedOnPolicy(_Normalising, OnPolicyAgent[NormalisedLearner]):
+    """An on-policy agent that sees normalised states and goals."""
+
+    def __init__(self, agent: OnPolicyAgent):
+        self._wrap(agent)
 
     def choose(self, learner: NormalisedLearner, obs: Obs, key: Key) -> Array:
         return self.agent.choose(learner.learner, self._seen(learner, obs), key)
+
+    def action_of(self, choice: Array) -> Array:
+        return self.agent.action_of(choice)
+
+    def updates_per_rollout(self, num_envs: int) -> int:
+        return self.agent.updates_per_rollout(num_envs)
 
     def learn(
         self, learner: NormalisedLearner, rollout: Rollout, key: Key
     ) -> tuple[NormalisedLearner, Metrics]:
         inner, metrics = self.agent.learn(learner.learner, self._seen(learner, rollout), key)
         return learner.replace(learner=inner), metrics
+
+
+def normalised(agent: OffPolicyAgent | OnPolicyAgent) -> OffPolicyAgent | OnPolicyAgent:
+    """The agent with normalised observations."""
+    return NormalisedOnPolicy(agent) if isinstance(agent, OnPolicyAgent) else Normalised(agent)

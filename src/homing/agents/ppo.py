@@ -1,4 +1,4 @@
-"""PPO: a policy that moves a little at a time towards what turned out better than expected."""
+"""PPO: clipped policy gradients on generalised advantages, with a learned value function."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flax import struct
 from jax import lax
 
 from homing.agents.actor_critic import forward, init_params, join
-from homing.agents.base import SpaceSpec
+from homing.agents.base import OnPolicyAgent, SpaceSpec
 from homing.agents.gaussian import log_density, log_slope, softplus_gaussian
 from homing.errors import ConfigError
 from homing.networks import ADAM, MLP, Fit, NetConfig, adam
@@ -35,27 +35,29 @@ class PPOConfig:
     gamma: float = 0.97
     """Discount of rewards."""
     gae_lambda: float = 0.95
-    """How far advantages trust rewards more than the value function."""
+    """λ of generalised advantage estimation: 1 trusts returns, 0 the value function."""
     clip: float = 0.3
-    """How far a choice may become more or less probable before its gradient stops."""
+    """Clip range ε of the probability ratio."""
     entropy_weight: float = 1e-4
+    """Weight of the entropy bonus."""
     value_weight: float = 0.25
     """Weight of the mean squared error of the value function."""
     reward_scale: float = 1.0
     """Rewards are multiplied by it."""
     minibatches: int = 16
-    """Updates in one pass over a rollout: its lanes are dealt into so many parts."""
-    passes: int = 1
-    """Passes over a rollout."""
+    """Minibatches of an epoch: the environments of a rollout are split into so many parts."""
+    epochs: int = 1
+    """Epochs over each rollout."""
     lr: float = 3e-4
+    """Learning rate."""
     max_grad_norm: float = 1.0
-    """Longer gradients of the policy, or of the value function, are cut to this length."""
+    """Gradient clipping: largest norm of the gradient of the policy, and of that of the value function."""
     actor_net: NetConfig = POLICY_NET
     """The policy."""
     value_net: NetConfig = VALUE_NET
     """The value function."""
     normalise_observations: bool = False
-    """Shift and scale states and goals by their running means and deviations."""
+    """Normalise states and goals by their running mean and standard deviation."""
 
     def __post_init__(self) -> None:
         for name in ("gamma", "gae_lambda"):
@@ -67,7 +69,7 @@ class PPOConfig:
             raise ConfigError(
                 f"max_grad_norm is {self.max_grad_norm}; it must be more than 0; inf cuts nothing"
             )
-        for name in ("minibatches", "passes"):
+        for name in ("minibatches", "epochs"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
 
@@ -82,7 +84,7 @@ class Samples(struct.PyTreeNode):
     value_target: Array
 
 
-class PPO:
+class PPO(OnPolicyAgent[Fit]):
     """One learner of policy and value function; choices are what goes into the tanh."""
 
     def __init__(self, config: PPOConfig, spec: SpaceSpec):
@@ -128,26 +130,26 @@ class PPO:
         if num_envs % parts:
             near = max(round(num_envs / parts), 1) * parts
             raise ConfigError(
-                f"{num_envs} environments cannot be dealt into {parts} minibatches alike; "
+                f"{num_envs} environments cannot be split evenly into {parts} minibatches; "
                 f"nearest: num_envs {near}"
             )
-        return self.config.passes * parts
+        return self.config.epochs * parts
 
     def learn(self, learner: Fit, rollout: Rollout, key: Key) -> tuple[Fit, Metrics]:
         k_order, k_noise = jax.random.split(key)
         samples = self._samples(learner.params, rollout)
-        passes = self.config.passes
-        keys = jax.random.split(k_noise, passes * self.config.minibatches).reshape(passes, -1)
+        epochs = self.config.epochs
+        keys = jax.random.split(k_noise, epochs * self.config.minibatches).reshape(epochs, -1)
 
         def step(learner: Fit, given: tuple[Samples, Key]) -> tuple[Fit, Metrics]:
             rate = jnp.asarray(self.config.lr, jnp.float32)
             return adam(learner, lambda params: self._loss(params, *given), rate)
 
         def once(learner: Fit, given: tuple[Key, Key]) -> tuple[Fit, Metrics]:
-            # One order at a time: a rollout is there twice, however many passes there are.
-            return lax.scan(step, learner, (self._dealt(samples, given[0]), given[1]))
+            # One permutation at a time: memory holds the rollout twice, however many epochs there are.
+            return lax.scan(step, learner, (self._minibatches(samples, given[0]), given[1]))
 
-        learner, metrics = lax.scan(once, learner, (jax.random.split(k_order, passes), keys))
+        learner, metrics = lax.scan(once, learner, (jax.random.split(k_order, epochs), keys))
         return learner, jax.tree.map(jnp.mean, metrics) | self._facts(samples, rollout)
 
     def _samples(self, params: Any, rollout: Rollout) -> Samples:
@@ -166,10 +168,10 @@ class PPO:
             value_target=now + advantage,
         )
 
-    def _dealt(self, samples: Samples, key: Key) -> Samples:
-        """Lanes dealt at random into minibatches: [minibatches, T, N / minibatches, ...]."""
-        lanes, parts = samples.advantage.shape[1], self.config.minibatches
-        order = jax.random.permutation(key, lanes).reshape(parts, -1)
+    def _minibatches(self, samples: Samples, key: Key) -> Samples:
+        """Environments split at random into minibatches: [minibatches, T, N / minibatches, ...]."""
+        num_envs, parts = samples.advantage.shape[1], self.config.minibatches
+        order = jax.random.permutation(key, num_envs).reshape(parts, -1)
         return jax.tree.map(lambda x: jnp.moveaxis(x[:, order], 1, 0), samples)
 
     def _loss(self, params: Any, samples: Samples, key: Key) -> tuple[Array, Metrics]:

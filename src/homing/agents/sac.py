@@ -1,4 +1,4 @@
-"""Soft actor-critic: twin critics of reward and entropy, and a policy that climbs them."""
+"""Soft actor-critic: twin critics of reward and entropy, and a policy that maximises their minimum."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from homing.agents.actor_critic import (
     stacked,
     td_loss,
 )
-from homing.agents.base import SpaceSpec
+from homing.agents.base import OffPolicyAgent, SpaceSpec
 from homing.agents.gaussian import softplus_gaussian, squash, squashed_sample
 from homing.networks import ADAM, MLP, Fit, adam
-from homing.types import Array, Batch, Key, Metrics, Moment, Obs
+from homing.types import Array, Batch, Key, Metrics, Obs, UpdateContext
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,35 +31,36 @@ class SACConfig(ActorCriticConfig):
     """Settings of soft actor-critic."""
 
     alpha_lr: float = 3e-4
+    """Learning rate of the temperature α."""
     entropy_target: float = -0.5
-    """Wanted entropy of the policy for each action dimension."""
+    """Target entropy of the policy for each action dimension."""
 
 
 class SACLearner(struct.PyTreeNode):
     """All that SAC learns."""
 
     fit: Fit  # params: actor, critic [2, ...], log_alpha
-    target: Any  # slow critics [2, ...]
+    target: Any  # target critics [2, ...]
 
 
-class SAC:
-    """Critics, policy and entropy weight step together, from one batch and the old parameters.
+class SAC(OffPolicyAgent[SACLearner, Batch]):
+    """Critics, policy and temperature step together, from one batch and the old parameters.
 
     One gradient of the sum of their losses is the gradient of each: no loss reaches another's parameters.
     """
 
     def __init__(self, config: SACConfig, spec: SpaceSpec):
-        self.config, self.spec, self.gamma = config, spec, config.gamma
-        self.goal_sampler, self.goal_share = config.goal_sampler, config.goal_share
-        self.goal_others = config.goal_others
-        self.target_entropy = config.entropy_target * spec.action_dim
-        self.actor = MLP(config.actor_net, 2 * spec.action_dim)
+        self.config, self.spec, self.chunk, self.gamma = config, spec, config.chunk, config.gamma
+        self.relabel = config.relabel
+        self.action_size = config.chunk * spec.action_dim
+        self.target_entropy = config.entropy_target * self.action_size
+        self.actor = MLP(config.actor_net, 2 * self.action_size)
         self.critics = Critics(config.critic_net)
 
     def init(self, key: Key) -> SACLearner:
         k_actor, k_critic = jax.random.split(key)
         seen = self.spec.state_dim + self.spec.goal_dim
-        critic = self.critics.init(k_critic, seen + self.spec.action_dim)
+        critic = self.critics.init(k_critic, seen + self.action_size)
         params = {
             "actor": init_params(self.actor, k_actor, seen),
             "critic": critic,
@@ -70,7 +71,7 @@ class SAC:
         return SACLearner(fit=Fit(params=params, opt_state=ADAM.init(params)), target=target)
 
     def policy(self, params: Any, obs: Obs) -> tuple[Array, Array]:
-        """Mean and log-deviation of the Gaussian under the tanh."""
+        """Mean and log standard deviation of the Gaussian under the tanh."""
         return softplus_gaussian(forward(self.actor, params["actor"], join(obs.state, obs.goal)))
 
     def act(self, learner: SACLearner, obs: Obs, key: Key, *, explore: bool) -> Array:
@@ -82,16 +83,16 @@ class SAC:
         q = self.critics(learner.fit.params["critic"], join(obs.state, obs.goal, action))
         return jnp.min(q, axis=0)
 
-    def draw(self, key: Key, rows: int) -> Array:
-        """Noise [2, B, action_dim] of the actions in one update: now and next."""
-        return jax.random.normal(key, (2, rows, self.spec.action_dim), jnp.float32)
+    def draw(self, key: Key, batch_size: int) -> Array:
+        """Noise [2, B, chunk · action_dim] of the actions in one update: now and next."""
+        return jax.random.normal(key, (2, batch_size, self.action_size), jnp.float32)
 
     def update(
-        self, learner: SACLearner, batch: Batch, noise: Array, moment: Moment
+        self, learner: SACLearner, batch: Batch, noise: Array, context: UpdateContext
     ) -> tuple[SACLearner, Metrics]:
-        config, pace = self.config, moment.pace
-        rates = {"actor": pace * config.actor_lr, "critic": pace * config.critic_lr}
-        rates |= {"log_alpha": config.alpha_lr}
+        config, scale = self.config, context.lr_scale
+        rates = {"actor": scale * config.actor_lr, "critic": scale * config.critic_lr}
+        rates |= {"log_alpha": scale * config.alpha_lr}
         rates = jax.tree.map(lambda rate: jnp.asarray(rate, jnp.float32), rates)
         loss = lambda params: self._loss(params, learner.target, batch, noise)
         fit, metrics = adam(learner.fit, loss, rates)
@@ -99,17 +100,17 @@ class SAC:
 
     def _loss(self, params: Any, target: Any, batch: Batch, noise: Array) -> tuple[Array, Metrics]:
         # One pass of the policy for both times, one of all critics that stand still: few, large kernels.
-        both = jax.tree.map(lambda *rows: jnp.stack(rows), batch.obs, batch.next_obs)
+        both = jax.tree.map(lambda *parts: jnp.stack(parts), batch.obs, batch.next_obs)
         action, log_prob = squash(*self.policy(params, both), noise)
         after, log_prob_after = lax.stop_gradient((action[1], log_prob[1]))
         now = join(batch.obs.state, batch.obs.goal, action[0])
         next = join(batch.next_obs.state, batch.next_obs.goal, after)
         still = stacked(lax.stop_gradient(params["critic"]), target)
         q_now, q_next = jnp.split(self.critics.each(still, jnp.stack([now, now, next, next])), 2)
-        critic_loss, told = self._critic_loss(params, batch, jnp.min(q_next, axis=0), log_prob_after)
-        actor_loss, actor_told = self._actor_loss(params, jnp.min(q_now, axis=0), log_prob[0])
-        alpha_loss, alpha_told = self._alpha_loss(params, log_prob[0])
-        return critic_loss + actor_loss + alpha_loss, told | actor_told | alpha_told
+        critic_loss, metrics = self._critic_loss(params, batch, jnp.min(q_next, axis=0), log_prob_after)
+        actor_loss, actor_metrics = self._actor_loss(params, jnp.min(q_now, axis=0), log_prob[0])
+        alpha_loss, alpha_metrics = self._alpha_loss(params, log_prob[0])
+        return critic_loss + actor_loss + alpha_loss, metrics | actor_metrics | alpha_metrics
 
     def _critic_loss(
         self, params: Any, batch: Batch, q_next: Array, log_prob_next: Array
@@ -127,7 +128,7 @@ class SAC:
         return loss, {"actor_loss": loss, "entropy": -jnp.mean(log_prob)}
 
     def _alpha_loss(self, params: Any, log_prob: Array) -> tuple[Array, Metrics]:
-        """Moves α until the policy has the wanted entropy."""
+        """Moves the temperature α until the policy has its target entropy."""
         alpha = jnp.exp(params["log_alpha"])
         loss = alpha * lax.stop_gradient(-jnp.mean(log_prob) - self.target_entropy)
         return loss, {"alpha_loss": loss, "alpha": alpha}

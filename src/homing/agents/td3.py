@@ -1,4 +1,4 @@
-"""TD3: twin critics with smoothed targets, and a deterministic policy that follows more slowly."""
+"""TD3: twin critics with smoothed targets, and a deterministic policy with delayed updates."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from flax import struct
 from jax import lax
 
 from homing.agents.actor_critic import ActorCriticConfig, Critics, forward, init_params, join, polyak, td_loss
-from homing.agents.base import SpaceSpec
+from homing.agents.base import OffPolicyAgent, SpaceSpec
 from homing.errors import ConfigError
 from homing.networks import ADAM, MLP, Fit, adam
-from homing.types import Array, Batch, Key, Metrics, Moment, Obs
+from homing.types import Array, Batch, Key, Metrics, Obs, UpdateContext
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,15 +22,15 @@ class TD3Config(ActorCriticConfig):
     """Settings of TD3."""
 
     delay: int = 2
-    """Updates of the critics for each of the policy and of the target networks."""
+    """Critic updates for each update of the policy and the target networks."""
     exploration_noise: float = 0.4
-    """Deviation of the noise on actions while collecting."""
+    """Standard deviation of the noise on actions while collecting."""
     target_noise: float = 0.2
-    """Deviation of the noise on the actions that targets are computed for."""
+    """Standard deviation of the noise on target actions (target policy smoothing)."""
     noise_clip: float = 0.5
-    """Both noises stay within ± this."""
+    """Both noises are clipped to ± this."""
     action_cost: float = 0.0
-    """Weight of the mean squared action in the policy's loss; it keeps actions off their limits."""
+    """Weight of the mean squared action in the policy's loss; it keeps actions from saturating."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,21 +50,21 @@ class TD3Learner(struct.PyTreeNode):
     target_actor: Any
 
 
-class TD3:
+class TD3(OffPolicyAgent[TD3Learner, Batch]):
     """The critics step at every update; the policy and all targets at every `delay`-th."""
 
     def __init__(self, config: TD3Config, spec: SpaceSpec):
-        self.config, self.spec, self.gamma = config, spec, config.gamma
-        self.goal_sampler, self.goal_share = config.goal_sampler, config.goal_share
-        self.goal_others = config.goal_others
-        self.actor = MLP(config.actor_net, spec.action_dim)
+        self.config, self.spec, self.chunk, self.gamma = config, spec, config.chunk, config.gamma
+        self.relabel = config.relabel
+        self.action_size = config.chunk * spec.action_dim
+        self.actor = MLP(config.actor_net, self.action_size)
         self.critics = Critics(config.critic_net)
 
     def init(self, key: Key) -> TD3Learner:
         k_actor, k_critic = jax.random.split(key)
         seen = self.spec.state_dim + self.spec.goal_dim
         actor = init_params(self.actor, k_actor, seen)
-        critic = self.critics.init(k_critic, seen + self.spec.action_dim)
+        critic = self.critics.init(k_critic, seen + self.action_size)
         # Copies: what is donated to a program must not appear in it twice.
         return TD3Learner(
             critic=Fit(params=critic, opt_state=ADAM.init(critic)),
@@ -87,22 +87,24 @@ class TD3:
         """min Q(s, a, g) [...]: discounted rewards to come."""
         return jnp.min(self.critics(learner.critic.params, join(obs.state, obs.goal, action)), axis=0)
 
-    def draw(self, key: Key, rows: int) -> Array:
-        """Noise [B, action_dim] of the target actions in one update."""
-        return jax.random.normal(key, (rows, self.spec.action_dim), jnp.float32)
+    def draw(self, key: Key, batch_size: int) -> Array:
+        """Noise [B, chunk · action_dim] of the target actions in one update."""
+        return jax.random.normal(key, (batch_size, self.action_size), jnp.float32)
 
     def update(
-        self, learner: TD3Learner, batch: Batch, noise: Array, moment: Moment
+        self, learner: TD3Learner, batch: Batch, noise: Array, context: UpdateContext
     ) -> tuple[TD3Learner, Metrics]:
         target = self._target(learner, batch, noise)
         loss = lambda params: self._critic_loss(params, batch, target)
-        rate = jnp.asarray(moment.pace * self.config.critic_lr, jnp.float32)
+        rate = jnp.asarray(context.lr_scale * self.config.critic_lr, jnp.float32)
         critic, metrics = adam(learner.critic, loss, rate)
         learner = learner.replace(critic=critic)
         metrics |= self._actor_loss(learner.actor.params, critic.params, batch.obs)[1]
         # The count is the same for all seeds, so this stays a branch where they run side by side.
-        due = (moment.updates + 1) % self.config.delay == 0
-        return lax.cond(due, lambda: self._follow(learner, batch.obs, moment.pace), lambda: learner), metrics
+        due = (context.updates + 1) % self.config.delay == 0
+        return lax.cond(
+            due, lambda: self._follow(learner, batch.obs, context.lr_scale), lambda: learner
+        ), metrics
 
     def _target(self, learner: TD3Learner, batch: Batch, noise: Array) -> Array:
         """r + γ min Q′(s′, π′(s′) + noise) [B]; nothing follows a fall."""
@@ -121,10 +123,10 @@ class TD3:
         loss = td_loss(q, target, batch.weight)
         return loss, {"critic_loss": loss, "q": jnp.mean(q), "reward": jnp.mean(batch.reward)}
 
-    def _follow(self, learner: TD3Learner, obs: Obs, pace: Array | float) -> TD3Learner:
+    def _follow(self, learner: TD3Learner, obs: Obs, lr_scale: Array | float) -> TD3Learner:
         """One step of the policy up the first critic, and of all targets towards what was learned."""
         loss = lambda params: self._actor_loss(params, learner.critic.params, obs)
-        actor, _ = adam(learner.actor, loss, jnp.asarray(pace * self.config.actor_lr, jnp.float32))
+        actor, _ = adam(learner.actor, loss, jnp.asarray(lr_scale * self.config.actor_lr, jnp.float32))
         return learner.replace(
             actor=actor,
             target_critic=polyak(learner.target_critic, learner.critic.params, self.config.tau),
@@ -132,7 +134,7 @@ class TD3:
         )
 
     def _actor_loss(self, params: Any, critic: Any, obs: Obs) -> tuple[Array, Metrics]:
-        """−mean Q₁(s, π(s)), and what actions cost."""
+        """−mean Q₁(s, π(s)), plus the weighted action cost."""
         action = self.policy(params, obs)
         first = jax.tree.map(lambda leaf: leaf[:1], critic)
         loss = -jnp.mean(self.critics(first, join(obs.state, obs.goal, action)))

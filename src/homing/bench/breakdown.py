@@ -16,7 +16,7 @@ from homing.compile import xla
 from homing.config.onpolicy import OnPolicyPlan
 from homing.config.run import RunConfig
 from homing.data import replay
-from homing.data.replay import Timeline
+from homing.data.replay import EpisodeIndex
 from homing.training.build import Parts
 from homing.training.loop import TrainState
 from homing.training.seeds import jitted
@@ -30,56 +30,56 @@ def measure(
 ) -> dict[str, Any]:
     """Seconds that the parts of one iteration take, and what its updates cost.
 
-    sample:  indices, goals in hindsight and rows of all batches, and the updates' random numbers
+    sample:  indices, relabelled goals and transitions of all batches, and the updates' random numbers
     update:  gradient steps on batches that are ready
     `collected` iterations were made before. An on-policy agent has updates only.
     """
     case = Case(config, parts.agent, parts.plan, parts.env.spec, bench_learner.net_dtype(config.settings))
-    told: dict[str, float] = {}
+    found: dict[str, float] = {}
     if isinstance(parts.plan, OnPolicyPlan):
         given = jitted(lambda key: bench_learner.prepared(case, key))(train.key)
     else:
         count = jnp.int32(collected)
         sampling = jitted(_sampling(parts.loop), shared=2, arguments=4)
-        sampling = xla.build(sampling.lower(train.ring, train.key, count, count))
-        sample, _ = timed(lambda n: sampling(train.ring, train.key, count, jnp.int32(n)), seconds / 2)
-        told["sample"] = sample * _rounds(case)
-        given = jitted(_prepared(parts.loop), shared=1, arguments=3)(train.ring, train.key, count)
+        sampling = xla.build(sampling.lower(train.replay, train.key, count, count))
+        sample, _ = timed(lambda n: sampling(train.replay, train.key, count, jnp.int32(n)), seconds / 2)
+        found["sample"] = sample * _rounds(case)
+        given = jitted(_prepared(parts.loop), shared=1, arguments=3)(train.replay, train.key, count)
     updating = bench_learner.rounds_of_updates(case).lower(train.learner, given, jnp.int32(1))
     program = xla.build(updating)
     learner = bench_learner.measured(case, program, train.learner, given, seconds / 2)
-    told["update"] = 1e-6 * learner["microseconds_per_update"] * float(parts.plan.updates_ratio)
-    return {"seconds": told, "learner": {"net_dtype": case.net_dtype, **learner}}
+    found["update"] = 1e-6 * learner["microseconds_per_update"] * float(parts.plan.updates_ratio)
+    return {"seconds": found, "learner": {"net_dtype": case.net_dtype, **learner}}
 
 
 def _rounds(case: Case) -> float:
-    """Chunks of updates in an iteration, on average."""
+    """Prefetched groups of updates in an iteration, on average."""
     return float(case.plan.updates_ratio) / case.updates
 
 
-def _chunk(loop: Any, ring: Any, line: Timeline, key: Key, first: Array) -> tuple[Any, Any]:
-    """Batches and draws of one chunk, as training prepares them."""
-    batches, drawn, _ = loop._prepare(ring, line, key, first, jnp.int32(0), loop.plan.chunk_updates)
+def _group(loop: Any, buffer: Any, episodes: EpisodeIndex, key: Key, first: Array) -> tuple[Any, Any]:
+    """Batches and draws of one prefetched group, as training prepares them."""
+    batches, drawn, _ = loop._prepare(buffer, episodes, key, first, jnp.int32(0), loop.plan.prefetch_updates)
     return batches, drawn
 
 
 def _prepared(loop: Any) -> Any:
-    def run(ring: Any, key: Key, collected: Array) -> tuple[Any, Any]:
-        return _chunk(loop, ring, replay.timeline(ring, collected), key, jnp.int32(0))
+    def run(buffer: Any, key: Key, collected: Array) -> tuple[Any, Any]:
+        return _group(loop, buffer, replay.episode_index(buffer, collected), key, jnp.int32(0))
 
     return run
 
 
 def _sampling(loop: Any) -> Any:
-    """(ring, key, collected, chunks) -> the last of that many chunks, one after the other."""
+    """(buffer, key, collected, groups) -> the last of that many groups of batches."""
 
-    def run(ring: Any, key: Key, collected: Array, chunks: Array) -> Any:
-        line = replay.timeline(ring, collected)
+    def run(buffer: Any, key: Key, collected: Array, groups: Array) -> Any:
+        episodes = replay.episode_index(buffer, collected)
 
         def body(i: Array, _: Any) -> Any:
-            return jax.tree.map(_plain, _chunk(loop, ring, line, key, i * loop.plan.chunk_updates))
+            return jax.tree.map(_plain, _group(loop, buffer, episodes, key, i * loop.plan.prefetch_updates))
 
-        return lax.fori_loop(0, chunks, body, _zeros(lambda: body(jnp.int32(0), ())))
+        return lax.fori_loop(0, groups, body, _zeros(lambda: body(jnp.int32(0), ())))
 
     return run
 
@@ -106,11 +106,11 @@ def breakdown(found: dict[str, float], iteration: float, prefill: float | None) 
         parts["collect"] = prefill
     else:
         parts["collect"] = max(iteration - sum(found.values()), 0.0)
-    told = {name: parts[name] for name in ORDER if name in parts}
-    told["other"] = iteration - sum(told.values())
+    shares = {name: parts[name] for name in ORDER if name in parts}
+    shares["other"] = iteration - sum(shares.values())
     return {
-        "breakdown_seconds": told,
-        "breakdown_shares": {name: value / iteration for name, value in told.items()},
+        "breakdown_seconds": shares,
+        "breakdown_shares": {name: value / iteration for name, value in shares.items()},
         "collect_by": "what is left" if prefill is None else "iterations of the prefill",
     }
 

@@ -18,14 +18,15 @@ from homing.config.offpolicy import Plan
 from homing.config.onpolicy import OnPolicyConfig, OnPolicyPlan
 from homing.config.plan import WORKSPACE, Sizes, human_bytes
 from homing.config.run import RunConfig, run_config
+from homing.data import replay
+from homing.data.view import EnvRewards, ReplayView
 from homing.errors import ConfigError, unknown
 from homing.networks import COMPUTE_DTYPES, Fit, depth_of, nets_of
 from homing.system import hardware
 from homing.system.doctor import free_bytes
 from homing.training.build import environment
-from homing.training.offpolicy import draws
 from homing.training.seeds import jitted, seed_keys
-from homing.types import Array, Batch, Key, Moment, Obs, Rollout, bytes_of
+from homing.types import Array, Key, Obs, Rollout, UpdateContext, bytes_of
 
 COUNTED_BY = {
     "kernels": "the profiler, where there is a GPU and programs are no graphs",
@@ -47,7 +48,7 @@ class Case(NamedTuple):
     @property
     def updates(self) -> int:
         """Of each seed in one round: as many as are prepared at once, or one rollout's."""
-        return self.plan.updates_per_iteration if self.on_policy else self.plan.chunk_updates
+        return self.plan.updates_per_iteration if self.on_policy else self.plan.prefetch_updates
 
     @property
     def on_policy(self) -> bool:
@@ -124,16 +125,16 @@ def check_fits(case: Case) -> None:
 def rounds_of_updates(case: Case) -> Any:
     """Compiled for all seeds: (learner [S], prepared [S, …], rounds) -> learner, `case.updates` a round."""
     agent, updates = case.agent, case.updates
-    turns = xla.turns(depth_of(agent))
+    unroll = xla.unroll_factor(depth_of(agent))
 
     def off_policy(learner: Any, prepared: Any, rounds: Array) -> Any:
         def step(learner: Any, given: tuple[Any, Array]) -> tuple[Any, None]:
             (batch, drawn), index = given
-            return agent.update(learner, batch, drawn, Moment(index))[0], None
+            return agent.update(learner, batch, drawn, UpdateContext(index))[0], None
 
         def one(i: Array, learner: Any) -> Any:
             index = i * updates + jnp.arange(updates, dtype=jnp.int32)
-            return lax.scan(step, learner, (prepared, index), unroll=turns)[0]
+            return lax.scan(step, learner, (prepared, index), unroll=unroll)[0]
 
         return lax.fori_loop(0, rounds, one, learner)
 
@@ -150,23 +151,47 @@ def prepared(case: Case, key: Key) -> Any:
     return _rollout(case, key) if case.on_policy else _batches(case, key)
 
 
-def _batches(case: Case, key: Key) -> tuple[Batch, Any]:
-    """Batches and draws [U, …]."""
-    k_rows, k_draws = jax.random.split(key)
-    rows, spec = case.plan.config.batch_size, case.spec
-    lead = (case.updates, rows)
-    sizes = (spec.state_dim, spec.goal_dim, spec.state_dim, spec.action_dim)
-    state, goal, next_state, action = _normal(k_rows, lead, sizes)
-    batch = Batch(
-        obs=Obs(state, goal),
-        action=jnp.tanh(action),
-        next_obs=Obs(next_state, goal),
-        reward=jnp.zeros(lead, jnp.float32),
-        discount=jnp.ones(lead, jnp.float32),
-        weight=jnp.ones(lead, jnp.float32),
-        left=jnp.full(lead, jnp.inf),
+def _batches(case: Case, key: Key) -> tuple[Any, Any]:
+    """Batches and draws [U, …]: those that the agent makes of a replay buffer of random transitions."""
+    k_fill, k_batch, k_draws = jax.random.split(key, 3)
+    config = case.plan.config
+    buffer = _random_buffer(case, k_fill)
+    episodes = replay.episode_index(buffer, jnp.int32(1))
+    view = ReplayView(buffer, episodes, _plain_rewards(case))
+
+    def batch(key: Key) -> Any:
+        k_index, k_goals = jax.random.split(key)
+        index = replay.sample(buffer, episodes, k_index, config.batch_size)
+        return case.agent.sample(view, index, k_goals)
+
+    batches = jax.vmap(batch)(jax.random.split(k_batch, case.updates))
+    draw = lambda k: case.agent.draw(k, config.batch_size)
+    return batches, jax.vmap(draw)(jax.random.split(k_draws, case.updates))
+
+
+def _random_buffer(case: Case, key: Key) -> replay.ReplayBuffer:
+    """One slot of transitions with normal states, goals and actions; no episode ends in it."""
+    shape = dataclasses.replace(case.plan.buffer_shape, slots=1, num_envs=min(case.plan.config.num_envs, 256))
+    empty = replay.empty(shape)
+    k_state, k_action, k_goal, k_achieved = jax.random.split(key, 4)
+    normal = lambda k, like: jax.random.normal(k, like.shape, jnp.float32).astype(like.dtype)
+    return empty.replace(
+        state=normal(k_state, empty.state),
+        action=jnp.tanh(normal(k_action, empty.action)),
+        goal=normal(k_goal, empty.goal),
+        achieved_goal=normal(k_achieved, empty.achieved_goal),
+        discount=jnp.ones_like(empty.discount),
     )
-    return batch, jax.vmap(lambda k: draws(case.agent, k, rows))(jax.random.split(k_draws, case.updates))
+
+
+def _plain_rewards(case: Case) -> EnvRewards:
+    """Distances of random goals: what an environment computes hardly matters to the time of an update."""
+    distance = lambda achieved, goal: jnp.linalg.norm(achieved - goal, axis=-1)
+    return EnvRewards(
+        reward=lambda achieved, goal: (distance(achieved, goal) < 0.5).astype(jnp.float32),
+        achieved=lambda state: state[..., : case.spec.goal_dim],
+        distance=distance,
+    )
 
 
 def _rollout(case: Case, key: Key) -> tuple[Rollout, Key]:
@@ -277,7 +302,7 @@ def _flops(case: Case, learner: Any, given: Any) -> float:
     if case.on_policy:
         learn = lambda learner, given: case.agent.learn(learner, *given)[0]
         return flops.product_flops(learn, learner, given) / case.updates
-    update = lambda learner, given: case.agent.update(learner, *given, Moment())[0]
+    update = lambda learner, given: case.agent.update(learner, *given, UpdateContext())[0]
     return flops.product_flops(update, learner, jax.tree.map(lambda x: x[0], given))
 
 

@@ -144,8 +144,8 @@ def train(
     preset: str = "paper",
     her: Flag = False,
     num_envs: int | None = None,
-    prefill_rows: int | None = None,
-    storage: Literal["float32", "bfloat16", "float16"] | None = None,
+    prefill_steps: int | None = None,
+    replay_dtype: Literal["float32", "bfloat16", "float16"] | None = None,
     batch_size: int | None = None,
     net_dtype: Dtype | None = None,
     seconds: float = 20.0,
@@ -166,8 +166,8 @@ def train(
         preset: settings
         her: with hindsight goals (sac, td3)
         num_envs: environments of each seed, instead of the preset's
-        prefill_rows: rows of each lane before the first update: fewer, where the physics is slow
-        storage: how replay keeps states and actions, instead of the preset's
+        prefill_steps: rows of each lane before the first update: fewer, where the physics is slow
+        replay_dtype: how replay keeps states and actions, instead of the preset's
         batch_size: rows of an update, instead of the preset's
         net_dtype: arithmetic of the networks, instead of the preset's
         seconds: to measure each, after compiling; as long again for the breakdown
@@ -185,7 +185,11 @@ def train(
 
     _check_seconds(seconds)
     changes = _changes(
-        her=her, num_envs=num_envs, batch_size=batch_size, prefill_rows=prefill_rows, storage=storage
+        her=her,
+        num_envs=num_envs,
+        batch_size=batch_size,
+        prefill_steps=prefill_steps,
+        replay_dtype=replay_dtype,
     )
     told = _Rows(json_, out)
     api.choose_device(cpu)

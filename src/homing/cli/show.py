@@ -66,7 +66,7 @@ def render(
     alone = _environment(what, policy, changed=physics is not None or bool(option))
     if alone is None and (physics is not None or option):
         raise ConfigError(
-            "a policy brings its environment; --physics and --option are for an environment alone"
+            "a policy brings its environment; --physics and --env-option are for an environment alone"
         )
     if alone is not None and (paths or map):
         raise ConfigError(f"{alone} is an environment; --paths and --map show a trained policy")

@@ -67,13 +67,13 @@ class TrainArguments:
     """Another pipeline than the environment's own."""
     reward: Literal["sparse", "dense"] = "sparse"
     """What the environment pays: 1 within the threshold, or its body's dense reward. CRL uses neither."""
-    option: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")] = ()
+    env_option: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")] = ()
     """Settings of body, task or arena, for instance task.within=0.3."""
     cpu: Flag = False
     """Compute on the CPU, even if there is a GPU."""
     devices: str | None = None
     """Spread seeds and environments over so many devices: a number, or all."""
-    hosts: Flag = False
+    multi_host: Flag = False
     """This process is one of several, on one machine or more, that share the run."""
     fit: Flag = False
     """If the memory is short, take the largest settings that fit instead of refusing."""
@@ -137,7 +137,7 @@ def _config(asked: Any) -> Any:
         episode_length=asked.episode_length,
         physics=asked.physics,
         reward=asked.reward,
-        options=parse_options(asked.option),
+        options=parse_options(asked.env_option),
         save=asked.save,
     )
 
@@ -159,20 +159,21 @@ def _train(asked: Any, config: Any) -> None:
 
     show = make_progress(asked.quiet)
     if asked.dry_run:
-        api.prepared(config, show, cpu=asked.cpu, fit=asked.fit, **_spread(asked.devices, asked.hosts))
+        api.prepared(config, show, cpu=asked.cpu, fit=asked.fit, **_spread(asked.devices, asked.multi_host))
         return
-    spread = _spread(asked.devices, asked.hosts)
+    spread = _spread(asked.devices, asked.multi_host)
     _tell(api.train_config(config, asked.out, show, cpu=asked.cpu, fit=asked.fit, **spread), asked.quiet)
 
 
-def _spread(devices: str | None, hosts: bool) -> dict[str, Any]:
+def _spread(devices: str | None, multi_host: bool) -> dict[str, Any]:
     from homing.training.sharding import parse_devices
 
-    return {"devices": parse_devices("all" if hosts and devices is None else devices), "hosts": hosts}
+    chosen = "all" if multi_host and devices is None else devices
+    return {"devices": parse_devices(chosen), "multi_host": multi_host}
 
 
 def resume(
-    run: Run, cpu: Flag = False, quiet: Flag = False, devices: str | None = None, hosts: Flag = False
+    run: Run, cpu: Flag = False, quiet: Flag = False, devices: str | None = None, multi_host: Flag = False
 ) -> None:
     """Go on with a run that was stopped or killed, as if nothing had happened.
 
@@ -181,12 +182,12 @@ def resume(
         cpu: compute on the CPU, even if there is a GPU
         quiet: print nothing but warnings
         devices: spread the run over so many devices, which need not be as many as before: a number, or all
-        hosts: this process is one of several that share the run
+        multi_host: this process is one of several that share the run
     """
     from homing import api
 
     with _interruptible():
-        _tell(api.resume(run, cpu=cpu, quiet=quiet, **_spread(devices, hosts)), quiet)
+        _tell(api.resume(run, cpu=cpu, quiet=quiet, **_spread(devices, multi_host)), quiet)
 
 
 def _tell(trained: Any, quiet: bool) -> None:

@@ -114,7 +114,7 @@ def _flags() -> dict[str, str]:
     """What may change a trace; where caches lie does not."""
     jax_flags = {name: str(value) for name, value in jax.config.values.items() if "cache" not in name}
     ours = {name: value for name, value in os.environ.items() if name.startswith(("HOMING_", "XLA_FLAGS"))}
-    return jax_flags | ours | {"turns": str(xla.turns()), "kernels": str(xla.kernels())}
+    return jax_flags | ours | {"unroll": str(xla.unroll_factor()), "kernels": str(xla.kernels())}
 
 
 @functools.cache

@@ -96,7 +96,7 @@ def build(lowered: Any) -> Any:
     return lowered.compile()
 
 
-def turns(layers: int = 0) -> int:
+def unroll_factor(layers: int = 0) -> int:
     """Updates in one turn of a learner's loop: on a GPU the next one's beginning fills this one's end.
 
     Deep networks are long enough to hide their ends, and take four times as long to compile with four.

@@ -20,66 +20,71 @@ class TrainConfig:
     """Settings of off-policy training; the defaults are the paper's. Any numbers go together."""
 
     total_steps: int = 50_000_000
-    """Environment steps of each seed, all lanes together; the run ends on or just past it."""
+    """Environment steps of each seed, all environments together; the run ends on or just past it."""
     num_envs: int = 1024
-    """Environments (lanes) of each seed."""
+    """Parallel environments of each seed."""
     unroll_length: int = 62
-    """Steps of every lane between two rounds of updates."""
+    """Steps of every environment between two rounds of updates."""
     batch_size: int = 256
-    """Rows of one gradient step."""
+    """Transitions in a batch."""
     updates_per_step: float = 1 / 16
     """Gradient steps for each environment step (the update-to-data ratio)."""
-    replay_rows: int = 10_000
-    """Rows kept of each lane."""
-    prefill_rows: int = 1_000
-    """Rows collected of each lane by the untrained policy before the first update."""
-    restart_after: int | None = None
-    """Steps after which training cuts an episode and starts another, so that replay has more beginnings."""
-    greedy: float = 0.0
-    """Share of the lanes that act as in evaluation, without noise: replay then shows where that leads."""
-    newest: float = 1.0
-    """Share of the stored rows that batches are drawn from, the newest ones; 1 draws from all."""
-    final_rate: float = 1.0
-    """Learning rates fall in a straight line to this share of themselves at the end; 1 leaves them alone."""
+    replay_size: int = 10_000
+    """Transitions kept per environment."""
+    prefill_steps: int = 1_000
+    """Steps per environment that the untrained policy collects before the first update."""
+    train_episode_length: int | None = None
+    """Time limit of training episodes, if shorter than that of evaluation: they then see more of the approach."""
+    greedy_env_fraction: float = 0.0
+    """Fraction of environments that act greedily during collection."""
+    replay_recent_fraction: float = 1.0
+    """Batches are drawn from this most recent fraction of the replay buffer; 1 uses all of it."""
+    lr_final_scale: float = 1.0
+    """Linearly anneal learning rates to this fraction; 1 keeps them constant."""
+    policy_ema: float = 0.0
+    """Decay per iteration of the averaged policy that is evaluated, saved and exported; 0 uses the policy itself."""
     evaluations: int = 100
     """Evaluations in the run, evenly spread; the last is at its end."""
     eval_envs: int = 256
     """Episodes of one evaluation."""
-    storage: Literal["float32", "bfloat16", "float16"] = "float32"
-    """How replay keeps states and actions; goals stay float32."""
-    chunk_bytes: int = 16 * 2**20
+    replay_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Number format of states and actions in replay; goals stay float32."""
+    prefetch_bytes: int = 16 * 2**20
     """Memory for batches prepared at once; results do not depend on it."""
 
     def __post_init__(self) -> None:
-        counts = ("total_steps", "num_envs", "unroll_length", "batch_size", "replay_rows", "evaluations")
+        counts = ("total_steps", "num_envs", "unroll_length", "batch_size", "replay_size", "evaluations")
         check_at_least_one(self, *counts, "eval_envs")
-        if self.prefill_rows < 0:
-            raise ConfigError(f"prefill_rows is {self.prefill_rows}; 0 means no prefill")
+        if self.prefill_steps < 0:
+            raise ConfigError(f"prefill_steps is {self.prefill_steps}; 0 means no prefill")
         if not self.updates_per_step > 0 or not math.isfinite(self.updates_per_step):
             raise ConfigError(
                 f"updates_per_step is {self.updates_per_step}; choose a positive ratio, such as 0.0625"
             )
-        if self.restart_after is not None:
-            check_at_least_one(self, "restart_after")
-        if not 0 < self.newest <= 1:
-            raise ConfigError(f"newest is {self.newest:g}, a share of replay: choose it above 0, up to 1")
-        if not 0 <= self.greedy <= 1:
-            raise ConfigError(f"greedy is {self.greedy:g}, a share of the lanes: choose it from 0 to 1")
-        if not 0 <= self.final_rate <= 1:
-            raise ConfigError(f"final_rate is {self.final_rate:g}, a share of rates: choose it from 0 to 1")
-        if self.storage not in replay.STORAGE_DTYPES:
-            raise unknown("storage dtype", self.storage, replay.STORAGE_DTYPES)
+        if self.train_episode_length is not None:
+            check_at_least_one(self, "train_episode_length")
+        if not 0 < self.replay_recent_fraction <= 1:
+            raise ConfigError(
+                f"replay_recent_fraction is {self.replay_recent_fraction:g}; choose it above 0, up to 1"
+            )
+        for name in ("greedy_env_fraction", "lr_final_scale"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name} is {getattr(self, name):g}; choose it from 0 to 1")
+        if not 0 <= self.policy_ema < 1:
+            raise ConfigError(f"policy_ema is {self.policy_ema:g}; choose it from 0 to below 1, such as 0.95")
+        if self.replay_dtype not in replay.STORAGE_DTYPES:
+            raise unknown("replay dtype", self.replay_dtype, replay.STORAGE_DTYPES)
         if self.unroll_length > MAX_UNROLL:
             raise ConfigError(f"unroll_length {self.unroll_length} is too long; at most {MAX_UNROLL}")
-        if self.replay_rows < self.unroll_length:
+        if self.replay_size < self.unroll_length:
             raise ConfigError(
-                f"replay_rows {self.replay_rows} cannot hold one unroll of {self.unroll_length} rows; "
-                f"raise replay_rows to {self.unroll_length} or lower unroll_length to {self.replay_rows}"
+                f"replay_size {self.replay_size} cannot hold one unroll of {self.unroll_length} steps; "
+                f"raise replay_size to {self.unroll_length} or lower unroll_length to {self.replay_size}"
             )
-        if self.prefill_rows > self.replay_rows:
+        if self.prefill_steps > self.replay_size:
             raise ConfigError(
-                f"prefill_rows {self.prefill_rows} do not fit in replay_rows {self.replay_rows}; "
-                f"lower the first to {self.replay_rows} or raise the second"
+                f"prefill_steps {self.prefill_steps} do not fit in replay_size {self.replay_size}; "
+                f"lower the first to {self.replay_size} or raise the second"
             )
 
 
@@ -94,7 +99,7 @@ class Plan(Schedule):
             prefill = self.prefill_iterations * self.steps_per_iteration
             raise ConfigError(
                 f"total_steps {self.config.total_steps} is used up by the prefill of {prefill} steps; "
-                f"raise it to {prefill + self.steps_per_iteration} or more, or lower prefill_rows or num_envs"
+                f"raise it to {prefill + self.steps_per_iteration} or more, or lower prefill_steps or num_envs"
             )
         if self.total_updates < 1:
             raise ConfigError(
@@ -106,7 +111,7 @@ class Plan(Schedule):
 
     @property
     def prefill_iterations(self) -> int:
-        return -(-self.config.prefill_rows // self.config.unroll_length)
+        return -(-self.config.prefill_steps // self.config.unroll_length)
 
     # Updates.
 
@@ -122,17 +127,10 @@ class Plan(Schedule):
         return self.updates_ratio.numerator // self.updates_ratio.denominator
 
     @property
-    def batch_bytes(self) -> int:
-        """One relabelled batch, float32."""
-        sizes = self.sizes
-        row = 2 * sizes.state_dim + 2 * sizes.goal_dim + sizes.action_dim + 3
-        return 4 * row * self.config.batch_size
-
-    @property
-    def chunk_updates(self) -> int:
+    def prefetch_updates(self) -> int:
         """Updates whose batches are prepared at once: near the byte limit, best without a remainder."""
         updates = max(self.updates_per_iteration, 1)
-        most = min(max(self.config.chunk_bytes // self.batch_bytes, 1), updates)
+        most = min(max(self.config.prefetch_bytes // max(self.sizes.batch_bytes, 1), 1), updates)
         divisors = [n for n in range(most, 0, -1) if updates % n == 0]
         # A remainder costs a second compiled update, a small chunk costs time.
         return divisors[0] if 2 * divisors[0] >= most else most
@@ -141,67 +139,73 @@ class Plan(Schedule):
     def leftover_updates(self) -> int:
         """The most updates of an iteration that fill no chunk."""
         odd_one = int(self.updates_ratio.denominator > 1)
-        return min(self.updates_per_iteration % self.chunk_updates + odd_one, self.chunk_updates - 1)
+        return min(self.updates_per_iteration % self.prefetch_updates + odd_one, self.prefetch_updates - 1)
 
     # Memory.
 
     @property
-    def ring_shape(self) -> replay.RingShape:
-        config, sizes = self.config, self.sizes
-        return replay.RingShape(
-            slots=config.replay_rows // config.unroll_length,
+    def buffer_shape(self) -> replay.BufferShape:
+        return self.shape_of_buffer(self.config, self.sizes)
+
+    @staticmethod
+    def shape_of_buffer(config: TrainConfig, sizes: Sizes) -> replay.BufferShape:
+        """The replay buffer of one seed."""
+        return replay.BufferShape(
+            slots=config.replay_size // config.unroll_length,
             segment_length=config.unroll_length,
-            lanes=config.num_envs,
+            num_envs=config.num_envs,
             state_dim=sizes.state_dim,
             action_dim=sizes.action_dim,
             goal_dim=sizes.goal_dim,
-            storage=config.storage,
+            replay_dtype=config.replay_dtype,
         )
 
     @property
     def bytes_by_part(self) -> dict[str, int]:
         """Memory that one seed keeps, and that its largest temporary results take."""
-        segment = dataclasses.replace(self.ring_shape, slots=1, storage="float32")
+        segment = dataclasses.replace(self.buffer_shape, slots=1, replay_dtype="float32")
         return {
-            "replay": replay.size_in_bytes(self.ring_shape),
+            "replay": replay.size_in_bytes(self.buffer_shape),
             "learner": self.sizes.learner_bytes,
             "environments": self.sizes.env_bytes,
             "evaluation": self.sizes.env_bytes * self.config.eval_envs // self.config.num_envs,
             "segment": replay.size_in_bytes(segment),
-            "batches": self.chunk_updates * self.batch_bytes,
+            "batches": self.prefetch_updates * max(self.sizes.batch_bytes, 1),
         }
 
     def fitting(self, free_bytes: int) -> dict[str, Plan]:
         """Plans that fit, by the one setting changed: narrow storage, less replay, fewer seeds."""
         if self.fits(free_bytes):
             return {"as asked": self}
-        narrow = dataclasses.replace(self, config=dataclasses.replace(self.config, storage="bfloat16"))
+        narrow = dataclasses.replace(self, config=dataclasses.replace(self.config, replay_dtype="bfloat16"))
         candidates = {
-            "storage": narrow if self.config.storage == "float32" and narrow.fits(free_bytes) else None,
-            "replay_rows": self._with_less_replay(free_bytes),
+            "replay_dtype": narrow
+            if self.config.replay_dtype == "float32" and narrow.fits(free_bytes)
+            else None,
+            "replay_size": self._with_less_replay(free_bytes),
             "seeds": self.with_fewer_seeds(free_bytes),
         }
         return {name: plan for name, plan in candidates.items() if plan is not None}
 
     def _with_less_replay(self, free_bytes: int) -> Plan | None:
-        slot = replay.size_in_bytes(dataclasses.replace(self.ring_shape, slots=1))
+        slot = replay.size_in_bytes(dataclasses.replace(self.buffer_shape, slots=1))
         room = free_bytes // self.seeds - (self.bytes_per_seed - self.bytes_by_part["replay"])
         rows = room // slot * self.config.unroll_length
-        if rows < max(self.config.prefill_rows, self.config.unroll_length):
+        if rows < max(self.config.prefill_steps, self.config.unroll_length):
             return None
-        return dataclasses.replace(self, config=dataclasses.replace(self.config, replay_rows=rows))
+        return dataclasses.replace(self, config=dataclasses.replace(self.config, replay_size=rows))
 
     def __str__(self) -> str:
-        config, ratio, shape = self.config, self.updates_ratio, self.ring_shape
+        config, ratio, shape = self.config, self.updates_ratio, self.buffer_shape
         exact = self.steps_per_iteration / float(ratio)
         return "\n".join(
             [
                 f"steps    {self.total_steps:,} in {self.iterations} iterations of {config.num_envs} envs × "
                 f"{config.unroll_length} steps ({self.prefill_iterations} of them prefill)",
-                f"updates  {self.total_updates:,} of {config.batch_size} rows, {float(ratio):g} an iteration "
-                f"(one for {exact:.4g} steps), prepared {self.chunk_updates} at a time",
+                f"updates  {self.total_updates:,} of {config.batch_size} transitions, {float(ratio):g} an iteration "
+                f"(one for {exact:.4g} steps), prepared {self.prefetch_updates} at a time",
                 self.evaluation_line(),
-                f"replay   {shape.slots * shape.segment_length:,} rows of each env, {config.storage}",
+                f"replay   {shape.slots * shape.segment_length:,} transitions of each env, {config.replay_dtype}",
                 self.memory_line(),
             ]
         )

@@ -13,13 +13,13 @@ class OnPolicyConfig:
     """Settings of on-policy training; the defaults are the paper's for PPO."""
 
     total_steps: int = 50_000_000
-    """Environment steps of each seed, all lanes together; the run ends on or just past it."""
+    """Environment steps of each seed, all environments together; the run ends on or just past it."""
     num_envs: int = 4096
-    """Environments (lanes) of each seed."""
+    """Parallel environments of each seed."""
     unroll_length: int = 5
-    """Steps of every lane that the policy learns from at a time, and then forgets."""
+    """Steps of every environment in a rollout."""
     spread_episodes: bool = False
-    """Cut the first episodes short at random times, so that later ones do not all begin and end together."""
+    """Truncate the first episodes at random times, so that later ones do not all start and end together."""
     evaluations: int = 100
     """Evaluations in the run, evenly spread; the last is at its end."""
     eval_envs: int = 256

@@ -20,6 +20,8 @@ class Sizes:
     state_dim: int
     action_dim: int
     goal_dim: int
+    batch_bytes: int = 0
+    """Of one prepared batch and its random draws."""
     learner_bytes: int = 0
     env_bytes: int = 0
 

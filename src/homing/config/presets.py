@@ -34,17 +34,17 @@ _PAPER = "settings of the paper's main experiments"
 _FAST = "a first curve in minutes on one GPU: 10 M steps, fewer evaluations"
 _FASTEST = "most success in little time on one GPU: 17 M steps, fewer updates, wider nets, falls minded"
 _QUICKSTART = "minutes on two CPU cores, for the smallest environments"
-_QUICK = TrainConfig(greedy=0.25, newest=0.5, final_rate=0.0)
+_QUICK = TrainConfig(greedy_env_fraction=0.25, replay_recent_fraction=0.5, lr_final_scale=0.0)
 _TEN_MILLION = dataclasses.replace(_QUICK, total_steps=10_000_000, evaluations=50)
 _RATES: dict[str, Any] = {"critic_lr": 1e-3, "actor_lr": 1e-3}
-_HINDSIGHT: dict[str, Any] = {"her_strategy": "future", "her_share": 1.0, "her_others": 0.5}
+_HINDSIGHT: dict[str, Any] = {"her_strategy": "future", "her_ratio": 1.0, "random_goal_ratio": 0.5}
 _LITTLE = TrainConfig(
     total_steps=160_000,
     num_envs=128,
     unroll_length=50,
     updates_per_step=1 / 16,
-    replay_rows=2_000,
-    prefill_rows=300,
+    replay_size=2_000,
+    prefill_steps=300,
     evaluations=8,
     eval_envs=128,
 )
@@ -58,7 +58,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
             CRLConfig(
                 objective="infonce",
                 gamma=0.98,
-                mind_falls=True,
+                survival_head=True,
                 critic_net=_BROAD,
                 actor_net=_BROAD,
                 **_RATES,
@@ -113,7 +113,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
                 entropy_weight=0.01,
                 reward_scale=0.1,
                 minibatches=32,
-                passes=8,
+                epochs=8,
                 actor_net=_SMALL,
                 value_net=_SMALL,
                 normalise_observations=True,
@@ -122,7 +122,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
         "quickstart": Preset(
             _QUICKSTART,
             OnPolicyConfig(total_steps=500_000, num_envs=128, unroll_length=20, evaluations=8, eval_envs=128),
-            PPOConfig(minibatches=4, passes=4, actor_net=_SMALL, value_net=_SMALL),
+            PPOConfig(minibatches=4, epochs=4, actor_net=_SMALL, value_net=_SMALL),
         ),
     },
 }
@@ -131,7 +131,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
 ENV_CHANGES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
     "paper": {"humanoid*": {agent: {"num_envs": 512} for agent in ("crl", "sac", "td3")}},
     # Ten metres take some hundred steps: whoever begins anew sooner sees more of the way.
-    "fast": {"ant": {agent: {"restart_after": 300} for agent in ("crl", "sac", "td3")}},
+    "fast": {"ant": {agent: {"train_episode_length": 300} for agent in ("crl", "sac", "td3")}},
 }
 
 

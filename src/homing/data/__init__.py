@@ -1,1 +1,1 @@
-"""TODO."""
+"""Data: unrolls, the replay buffer, and hindsight relabelling."""

@@ -1,7 +1,7 @@
-"""Replay: a ring of whole segments on the device, and where in it episodes end.
+"""The replay buffer: a ring of segments on the device, with an index of where episodes end.
 
-A lane's rows have a *position* in time order: 0 is the oldest row still stored, `filled - 1` the newest.
-Rows live at [slot, T, N]; one slot is one unroll. A write replaces a whole slot: it never wraps.
+The transitions of an environment have a *position* in time order: 0 is the oldest one stored, `filled - 1` the
+newest. They lie at [slot, T, N]; one slot is one unroll. A write replaces a whole slot, so it never wraps.
 """
 
 from __future__ import annotations
@@ -15,91 +15,78 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from homing.errors import unknown
-from homing.types import Array, Key, Segment, bytes_of
+from homing.types import Array, Key, Segment, TransitionIndex, bytes_of
 
 STORAGE_DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "float16": jnp.float16}
 
 
-class Ring(struct.PyTreeNode):
-    """The stored rows; K slots of T rows in N lanes."""
+class ReplayBuffer(struct.PyTreeNode):
+    """Stored transitions: K slots of T steps in N environments."""
 
     state: Array  # [K, T, N, state_dim]   storage dtype
     action: Array  # [K, T, N, action_dim]  storage dtype
     # Goals stay float32: rewards compare them with a threshold.
     goal: Array  # [K, T, N, goal_dim]  commanded
-    reached: Array  # [K, T, N, goal_dim]  achieved by the action
+    achieved_goal: Array  # [K, T, N, goal_dim]  achieved by the action
     reward: Array  # [K, T, N]
     discount: Array  # [K, T, N]
-    ahead: Array  # [K, T, N]  int16: rows to the episode's last row if that is in the same slot, else −1
+    to_end: Array  # [K, T, N]  int16: steps to the episode's end if that is in the same slot, else −1
 
     @property
     def slots(self) -> int:
-        return self.ahead.shape[0]
+        return self.to_end.shape[0]
 
     @property
     def segment_length(self) -> int:
-        return self.ahead.shape[1]
+        return self.to_end.shape[1]
 
     @property
-    def lanes(self) -> int:
-        return self.ahead.shape[2]
+    def num_envs(self) -> int:
+        return self.to_end.shape[2]
 
 
 @dataclasses.dataclass(frozen=True)
-class RingShape:
-    """Everything that decides a ring's size."""
+class BufferShape:
+    """What the size of a replay buffer follows from."""
 
     slots: int
     segment_length: int
-    lanes: int
+    num_envs: int
     state_dim: int
     action_dim: int
     goal_dim: int
-    storage: str = "float32"
+    replay_dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        if self.storage not in STORAGE_DTYPES:
-            raise unknown("storage dtype", self.storage, STORAGE_DTYPES)
+        if self.replay_dtype not in STORAGE_DTYPES:
+            raise unknown("replay dtype", self.replay_dtype, STORAGE_DTYPES)
 
 
-class Timeline(struct.PyTreeNode):
-    """The ring's contents in time order, after `collected` segments."""
+class EpisodeIndex(struct.PyTreeNode):
+    """Time order of the buffer's slots, and the ends of the episodes in it."""
 
-    oldest: Array  # [] int32: slot with the oldest rows
-    filled: Array  # [] int32: rows stored in each lane
-    ends: Array  # [K + 1, N] int32: where the episode ends that slot k, in time order, begins with
-
-
-class Rows(struct.PyTreeNode):
-    """Sampled rows, all [...] int32."""
-
-    position: Array
-    lane: Array
-    remaining: Array  # rows of the same episode from this one to the last known, both counted; ≥ 1
-
-    @property
-    def last(self) -> Array:
-        """Position of the last known row of the same episode."""
-        return self.position + self.remaining - 1
+    oldest: Array  # [] int32: slot with the oldest transitions
+    filled: Array  # [] int32: transitions stored of each environment
+    ends: Array  # [K + 1, N] int32: end position of the episode active at the start of slot k
 
 
-def empty(shape: RingShape) -> Ring:
-    """A ring of zeros."""
-    lead = (shape.slots, shape.segment_length, shape.lanes)
-    stored = STORAGE_DTYPES[shape.storage]
-    return Ring(
+def empty(shape: BufferShape) -> ReplayBuffer:
+    """A buffer filled with zeros."""
+    lead = (shape.slots, shape.segment_length, shape.num_envs)
+    stored = STORAGE_DTYPES[shape.replay_dtype]
+    return ReplayBuffer(
         state=jnp.zeros((*lead, shape.state_dim), stored),
         action=jnp.zeros((*lead, shape.action_dim), stored),
         goal=jnp.zeros((*lead, shape.goal_dim), jnp.float32),
-        reached=jnp.zeros((*lead, shape.goal_dim), jnp.float32),
+        achieved_goal=jnp.zeros((*lead, shape.goal_dim), jnp.float32),
         reward=jnp.zeros(lead, jnp.float32),
         discount=jnp.zeros(lead, jnp.float32),
-        ahead=jnp.full(lead, -1, jnp.int16),
+        to_end=jnp.full(lead, -1, jnp.int16),
     )
 
 
-def size_in_bytes(shape: RingShape) -> int:
-    """Bytes of such a ring, without making it."""
+def size_in_bytes(shape: BufferShape) -> int:
+    """Bytes of a buffer of this shape; nothing is allocated."""
     return bytes_of(jax.eval_shape(lambda: empty(shape)))
 
 
@@ -110,8 +97,8 @@ def _store(x: Array, dtype: jnp.dtype) -> Array:
     return jnp.clip(x, -limit, limit).astype(dtype)
 
 
-def _rows_ahead(last: Array) -> Array:
-    """For each row of a segment [T, N]: rows to the next `last` at or after it, −1 if there is none."""
+def _steps_to_end(last: Array) -> Array:
+    """For each transition of a segment [T, N]: steps to the next `last` at or after it, −1 if there is none."""
     time = jnp.arange(last.shape[0], dtype=jnp.int32)[:, None]
     none = jnp.int32(last.shape[0])
     end = lax.cummin(jnp.where(last, time, none), axis=0, reverse=True)
@@ -119,77 +106,82 @@ def _rows_ahead(last: Array) -> Array:
 
 
 @custom_vmap
-def _write(buffer: Array, rows: Array, slot: Array) -> Array:
-    """`buffer` [K, ...] with `rows` [...] at one slot."""
-    return lax.dynamic_update_index_in_dim(buffer, rows, slot, 0)
+def _write(buffer: Array, new: Array, slot: Array) -> Array:
+    """`buffer` [K, ...] with `new` [...] written to one slot."""
+    return lax.dynamic_update_index_in_dim(buffer, new, slot, 0)
 
 
 @_write.def_vmap
 def _write_seeds(
-    size: int, batched: list[bool], buffer: Array, rows: Array, slot: Array
+    size: int, batched: list[bool], buffer: Array, new: Array, slot: Array
 ) -> tuple[Array, bool]:
-    # The stock rule makes a scatter of it even where the slot is shared.
+    # The default rule makes a scatter of it even where the slot is shared.
     if batched[2]:
         raise ValueError("the slot that replay writes to must be the same for all seeds")
-    buffer, rows = (
+    buffer, new = (
         x if has_seeds else jnp.broadcast_to(x, (size, *x.shape))
-        for x, has_seeds in zip((buffer, rows), batched[:2], strict=True)
+        for x, has_seeds in zip((buffer, new), batched[:2], strict=True)
     )
-    return lax.dynamic_update_index_in_dim(buffer, rows, slot, 1), True
+    return lax.dynamic_update_index_in_dim(buffer, new, slot, 1), True
 
 
-def insert(ring: Ring, segment: Segment, collected: Array) -> Ring:
-    """The ring with `segment` in place of the oldest slot; `collected` segments were inserted before it."""
-    slot = collected % ring.slots
-    rows = Ring(
-        state=_store(segment.obs.state, ring.state.dtype),
-        action=_store(segment.action, ring.action.dtype),
+def insert(buffer: ReplayBuffer, segment: Segment, collected: Array) -> ReplayBuffer:
+    """The buffer with `segment` in place of the oldest slot; `collected` segments were inserted before it."""
+    slot = collected % buffer.slots
+    new = ReplayBuffer(
+        state=_store(segment.obs.state, buffer.state.dtype),
+        action=_store(segment.action, buffer.action.dtype),
         goal=segment.obs.goal,
-        reached=segment.reached,
+        achieved_goal=segment.achieved_goal,
         reward=segment.reward,
         discount=segment.discount,
-        ahead=_rows_ahead(segment.last),
+        to_end=_steps_to_end(segment.last),
     )
-    return jax.tree.map(lambda buffer, new: _write(buffer, new, slot), ring, rows)
+    return jax.tree.map(lambda old, new: _write(old, new, slot), buffer, new)
 
 
-def timeline(ring: Ring, collected: Array) -> Timeline:
-    """Time order and episode ends after `collected` ≥ 1 segments, across slots and the ring's seam.
+def episode_index(buffer: ReplayBuffer, collected: Array) -> EpisodeIndex:
+    """Time order and episode ends after `collected` ≥ 1 segments, across slots and the buffer's seam.
 
     Ends inside a slot were found when it was written; here only slot follows slot, a pass over [K, N].
     """
-    slots, length = ring.slots, ring.segment_length
+    slots, length = buffer.slots, buffer.segment_length
     stored = jnp.minimum(collected, slots)
     oldest = jnp.where(collected > slots, collected % slots, 0)
     order = jnp.arange(slots, dtype=jnp.int32)
-    first_ahead = ring.ahead[(oldest + order) % slots, 0].astype(jnp.int32)
+    first_to_end = buffer.to_end[(oldest + order) % slots, 0].astype(jnp.int32)
     newest = stored * length - 1
-    # Slots without an end, and those never written, refer to the newest row: there the running episode stops.
-    known = (first_ahead >= 0) & (order < stored)[:, None]
-    ends = jnp.where(known, first_ahead + order[:, None] * length, newest)
-    ends = jnp.concatenate([ends, jnp.broadcast_to(newest, (1, ring.lanes))])
-    return Timeline(oldest=oldest, filled=newest + 1, ends=lax.cummin(ends, axis=0, reverse=True))
+    # Slots without an end, and those never written, refer to the newest transition, where the running episode stops.
+    known = (first_to_end >= 0) & (order < stored)[:, None]
+    ends = jnp.where(known, first_to_end + order[:, None] * length, newest)
+    ends = jnp.concatenate([ends, jnp.broadcast_to(newest, (1, buffer.num_envs))])
+    return EpisodeIndex(oldest=oldest, filled=newest + 1, ends=lax.cummin(ends, axis=0, reverse=True))
 
 
-def sample(ring: Ring, line: Timeline, key: Key, batch_size: int, newest: float = 1.0) -> Rows:
-    """`batch_size` rows, uniform over the `newest` share of the rows of all lanes, with replacement."""
-    k_position, k_lane = jax.random.split(key)
-    oldest = jnp.int32(0) if newest == 1 else jnp.floor((1 - newest) * line.filled).astype(jnp.int32)
-    position = jax.random.randint(k_position, (batch_size,), oldest, line.filled, jnp.int32)
-    lane = jax.random.randint(k_lane, (batch_size,), 0, ring.lanes, jnp.int32)
-    return Rows(position=position, lane=lane, remaining=remaining(ring, line, position, lane))
+def sample(
+    buffer: ReplayBuffer, episodes: EpisodeIndex, key: Key, batch_size: int, recent_fraction: float = 1.0
+) -> TransitionIndex:
+    """`batch_size` transitions, uniform over the most recent fraction of the buffer, with replacement."""
+    k_position, k_env = jax.random.split(key)
+    if recent_fraction == 1:
+        oldest = jnp.int32(0)
+    else:
+        oldest = jnp.floor((1 - recent_fraction) * episodes.filled).astype(jnp.int32)
+    position = jax.random.randint(k_position, (batch_size,), oldest, episodes.filled, jnp.int32)
+    env = jax.random.randint(k_env, (batch_size,), 0, buffer.num_envs, jnp.int32)
+    return TransitionIndex(position=position, env=env, remaining=remaining(buffer, episodes, position, env))
 
 
-def remaining(ring: Ring, line: Timeline, position: Array, lane: Array) -> Array:
-    """Rows of the same episode from `position` on, itself included, up to the newest stored."""
-    ahead = read(ring.ahead, line, position, lane).astype(jnp.int32)
-    later_end = line.ends.at[position // ring.segment_length + 1, lane].get(mode="promise_in_bounds")
-    return jnp.where(ahead >= 0, ahead, later_end - position) + 1
+def remaining(buffer: ReplayBuffer, episodes: EpisodeIndex, position: Array, env: Array) -> Array:
+    """Stored transitions of the same episode from `position` on, itself included."""
+    to_end = read(buffer.to_end, episodes, position, env).astype(jnp.int32)
+    later_end = episodes.ends.at[position // buffer.segment_length + 1, env].get(mode="promise_in_bounds")
+    return jnp.where(to_end >= 0, to_end, later_end - position) + 1
 
 
-def read(field: Array, line: Timeline, position: Array, lane: Array) -> Array:
-    """Rows of one ring field [K, T, N, ...] at positions and lanes [...]; narrow floats become float32."""
+def read(field: Array, episodes: EpisodeIndex, position: Array, env: Array) -> Array:
+    """Entries of one field [K, T, N, ...] at positions and environments [...]; narrow floats become float32."""
     slots, length = field.shape[:2]
-    slot = (line.oldest + position // length) % slots
-    rows = field.at[slot, position % length, lane].get(mode="promise_in_bounds")
-    return rows.astype(jnp.float32) if jnp.issubdtype(rows.dtype, jnp.floating) else rows
+    slot = (episodes.oldest + position // length) % slots
+    found = field.at[slot, position % length, env].get(mode="promise_in_bounds")
+    return found.astype(jnp.float32) if jnp.issubdtype(found.dtype, jnp.floating) else found

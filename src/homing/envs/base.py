@@ -100,8 +100,8 @@ class GoalEnv:
         k_first, k_pool, k_rest = jax.random.split(key, 3)
         keys = [jax.random.split(k_first, self.num_envs)]
         if self.restarts:  # dealt together: apart it would be as much to compile again
-            keys += [jax.random.split(k_pool, reset_pool.STARTS_PER_LANE * self.num_envs)]
-        starts = self._deal(jnp.concatenate(keys))
+            keys += [jax.random.split(k_pool, reset_pool.STARTS_PER_ENV * self.num_envs)]
+        starts = self._sample_resets(jnp.concatenate(keys))
         first = jax.tree.map(lambda x: x[: self.num_envs], starts)
         obs = Obs(first.state, first.goal)
         achieved = self.achieved(first.state)
@@ -191,7 +191,7 @@ class GoalEnv:
         reached = self.scene.observe(physics, ctrl)
         # A simulation that blew up ends its episode, and what it computed is not shown.
         broken = ~jnp.all(jnp.isfinite(reached), axis=-1)
-        reached = reset_pool.where_lanes(broken, state.obs.state, reached)
+        reached = reset_pool.where_envs(broken, state.obs.state, reached)
         achieved = self.achieved(reached)
         metrics = self._metrics(achieved, state.obs.goal)
         steps = state.steps + 1
@@ -215,15 +215,15 @@ class GoalEnv:
         rows, used = reset_pool.choose(state.ended, state.pool, state.used)
         fresh = reset_pool.unpack(rows, reset_pool.Start(state.physics, state.obs.state, state.obs.goal))
         return state.replace(
-            physics=reset_pool.where_lanes(state.ended, fresh.physics, state.physics),
-            obs=reset_pool.where_lanes(state.ended, Obs(fresh.state, fresh.goal), state.obs),
+            physics=reset_pool.where_envs(state.ended, fresh.physics, state.physics),
+            obs=reset_pool.where_envs(state.ended, Obs(fresh.state, fresh.goal), state.obs),
             steps=jnp.where(state.ended, 0, state.steps),
             used=used,
         )
 
-    def _deal(self, keys: Key) -> reset_pool.Start:
+    def _sample_resets(self, keys: Key) -> reset_pool.Start:
         """A fresh start, with its goal, for each of the keys [P]."""
-        q, qd, goal = jax.vmap(self.scene.deal)(keys)
+        q, qd, goal = jax.vmap(self.scene.sample_reset)(keys)
         physics = self.scene.engine.init(q, qd)
         still = jnp.zeros((len(keys), self.scene.engine.layout.act_size), jnp.float32)
         return reset_pool.Start(physics, self.scene.observe(physics, still), goal)
@@ -236,7 +236,11 @@ class GoalEnv:
 
     def _fill(self, key: Key, pool: Array, used: Array) -> tuple[Key, Array, Array]:
         k_next, k_pool = jax.random.split(key)
-        return k_next, reset_pool.pack(self._deal(jax.random.split(k_pool, len(pool)))), jnp.zeros_like(used)
+        return (
+            k_next,
+            reset_pool.pack(self._sample_resets(jax.random.split(k_pool, len(pool)))),
+            jnp.zeros_like(used),
+        )
 
     def _metrics(self, achieved: Array, goal: Array) -> Metrics:
         """What is reported of every step, each [N]."""
@@ -298,7 +302,7 @@ class GoalEnv:
 
     def _check_goal_size(self) -> None:
         """Trace one draw, so that parts which do not fit together fail here and not while training."""
-        q, _, goal = jax.eval_shape(lambda: self.scene.deal(jax.random.key(0)))
+        q, _, goal = jax.eval_shape(lambda: self.scene.sample_reset(jax.random.key(0)))
         if goal.shape != (len(self._goal),):
             raise ConfigError(
                 f"{self.id}: goals are drawn with {goal.shape[0]} entries, but the task names "

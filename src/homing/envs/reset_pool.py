@@ -18,7 +18,7 @@ from flax import struct
 
 from homing.types import Array
 
-STARTS_PER_LANE = 4
+STARTS_PER_ENV = 4
 INTERVAL = 64
 
 
@@ -46,7 +46,7 @@ def unpack(rows: Array, like: Start) -> Start:
 
 def interval_for(episode_length: int) -> int:
     """Steps between two fillings: so few that time limits leave at least one start a lane for falls."""
-    return max(1, min(INTERVAL, (STARTS_PER_LANE - 1) * episode_length))
+    return max(1, min(INTERVAL, (STARTS_PER_ENV - 1) * episode_length))
 
 
 def choose(ended: Array, pool: Array, used: Array) -> tuple[Array, Array]:
@@ -60,7 +60,7 @@ def choose(ended: Array, pool: Array, used: Array) -> tuple[Array, Array]:
     return pool.at[index].get(mode="promise_in_bounds"), used + ended.astype(jnp.int32)
 
 
-def where_lanes(condition: Array, yes: Any, no: Any) -> Any:
+def where_envs(condition: Array, yes: Any, no: Any) -> Any:
     """Pick whole lanes from one of two pytrees [N, ...]."""
 
     def pick(a: Array, b: Array) -> Array:

@@ -112,7 +112,7 @@ class Scene:
             q = q.at[:2].set(draw.start)
         return jnp.concatenate([q, draw.props]), jnp.concatenate([qd, jnp.zeros((self.prop_q,), jnp.float32)])
 
-    def deal(self, key: Key) -> tuple[Array, Array, Array]:
+    def sample_reset(self, key: Key) -> tuple[Array, Array, Array]:
         """q, qd and goal of one new episode."""
         k_draw, k_pose = jax.random.split(key)
         draw = self.spec.task.draw(k_draw, self.spec.arena)

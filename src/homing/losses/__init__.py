@@ -1,1 +1,1 @@
-"""TODO."""
+"""Losses as pure functions: contrastive objectives, energies, survival likelihoods."""

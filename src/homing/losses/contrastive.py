@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import jax.numpy as jnp
@@ -10,7 +11,18 @@ from jax import lax, nn
 from homing.losses.log_sums import LogSums
 from homing.types import Array, Metrics
 
-Objective = Callable[[Array], Array]
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """A contrastive loss of logits [B, B], called like a function."""
+
+    loss: Callable[[Array], Array]
+    from_log_sums: Callable[[LogSums], Array] | None = None
+    """The same loss from row and column log-sums alone, which need no logits in memory; optional."""
+
+    def __call__(self, logits: Array) -> Array:
+        return self.loss(logits)
+
 
 EXP_CAP = 30.0
 
@@ -25,27 +37,31 @@ def log_sums(logits: Array) -> LogSums:
     return LogSums(nn.logsumexp(logits, axis=1), nn.logsumexp(logits, axis=0), positives_of(logits))
 
 
-# Objectives that see only log-sums and positives.
-OF_SUMS: dict[str, Callable[[LogSums], Array]] = {
-    "infonce": lambda sums: jnp.mean(sums.rows - sums.positives),
-    "infonce_backward": lambda sums: jnp.mean(sums.columns - sums.positives),
-    "infonce_symmetric": lambda sums: jnp.mean(sums.rows + sums.columns - 2 * sums.positives),
-}
+def _infonce(sums: LogSums) -> Array:
+    return jnp.mean(sums.rows - sums.positives)
+
+
+def _infonce_backward(sums: LogSums) -> Array:
+    return jnp.mean(sums.columns - sums.positives)
+
+
+def _infonce_symmetric(sums: LogSums) -> Array:
+    return jnp.mean(sums.rows + sums.columns - 2 * sums.positives)
 
 
 def infonce(logits: Array) -> Array:
     """−mean_i [f_ii − log Σ_j e^{f_ij}]: which goal belongs to this state and action?"""
-    return OF_SUMS["infonce"](log_sums(logits))
+    return _infonce(log_sums(logits))
 
 
 def infonce_backward(logits: Array) -> Array:
     """−mean_i [f_ii − log Σ_j e^{f_ji}]: which state and action belong to this goal?"""
-    return OF_SUMS["infonce_backward"](log_sums(logits))
+    return _infonce_backward(log_sums(logits))
 
 
 def infonce_symmetric(logits: Array) -> Array:
     """The sum of both directions."""
-    return OF_SUMS["infonce_symmetric"](log_sums(logits))
+    return _infonce_symmetric(log_sums(logits))
 
 
 def binary_nce(logits: Array) -> Array:
@@ -97,17 +113,24 @@ def sppo(logits: Array) -> Array:
 
 
 OBJECTIVES: dict[str, Objective] = {
-    "infonce": infonce,
-    "infonce_backward": infonce_backward,
-    "infonce_symmetric": infonce_symmetric,
-    "binary_nce": binary_nce,
-    "flatnce": flatnce,
-    "flatnce_backward": flatnce_backward,
-    "forward_backward": forward_backward,
-    "dpo": dpo,
-    "ipo": ipo,
-    "sppo": sppo,
+    "infonce": Objective(infonce, _infonce),
+    "infonce_backward": Objective(infonce_backward, _infonce_backward),
+    "infonce_symmetric": Objective(infonce_symmetric, _infonce_symmetric),
+    "binary_nce": Objective(binary_nce),
+    "flatnce": Objective(flatnce),
+    "flatnce_backward": Objective(flatnce_backward),
+    "forward_backward": Objective(forward_backward),
+    "dpo": Objective(dpo),
+    "ipo": Objective(ipo),
+    "sppo": Objective(sppo),
 }
+
+
+def register_objective(
+    name: str, loss: Callable[[Array], Array], from_log_sums: Callable[[LogSums], Array] | None = None
+) -> None:
+    """Make a loss known by name, or replace one; its form from log-sums is replaced with it."""
+    OBJECTIVES[name] = Objective(loss, from_log_sums)
 
 
 def logsumexp_penalty(logits: Array) -> Array:
@@ -115,14 +138,15 @@ def logsumexp_penalty(logits: Array) -> Array:
     return jnp.mean(jnp.square(nn.logsumexp(logits, axis=1)))
 
 
-def loss(logits: Array, objective: str, penalty_weight: float | Array) -> Array:
-    """An objective by its name, plus the weighted penalty."""
-    return OBJECTIVES[objective](logits) + penalty_weight * logsumexp_penalty(logits)
+def loss(logits: Array, objective: Objective, penalty_weight: float | Array) -> Array:
+    """An objective plus the weighted logsumexp penalty."""
+    return objective(logits) + penalty_weight * logsumexp_penalty(logits)
 
 
-def loss_of_sums(sums: LogSums, objective: str, penalty_weight: float | Array) -> Array:
-    """`loss`, for those in OF_SUMS, without logits."""
-    return OF_SUMS[objective](sums) + penalty_weight * jnp.mean(jnp.square(sums.rows))
+def loss_of_sums(sums: LogSums, objective: Objective, penalty_weight: float | Array) -> Array:
+    """`loss` from log-sums, for an objective that has that form."""
+    assert objective.from_log_sums is not None
+    return objective.from_log_sums(sums) + penalty_weight * jnp.mean(jnp.square(sums.rows))
 
 
 def describe(logits: Array) -> Metrics:

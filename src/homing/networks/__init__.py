@@ -1,7 +1,7 @@
 """Networks: modules, stacks of them, and the optimiser step."""
 
 from homing.networks.modules import ACTIVATIONS, COMPUTE_DTYPES, MLP, NetConfig, depth_of, nets_of
-from homing.networks.optim import ADAM, Fit, adam
+from homing.networks.optim import ADAM, Fit, adam, parameters
 from homing.networks.stack import Member, Stack
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "adam",
     "depth_of",
     "nets_of",
+    "parameters",
 ]

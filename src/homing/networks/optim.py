@@ -21,6 +21,12 @@ class Fit(struct.PyTreeNode):
     opt_state: Any
 
 
+def parameters(learner: Any) -> Any:
+    """A learner without its optimisers: enough to act and to value."""
+    is_fit = lambda x: isinstance(x, Fit)
+    return jax.tree.map(lambda x: x.replace(opt_state=()) if is_fit(x) else x, learner, is_leaf=is_fit)
+
+
 def adam(fit: Fit, loss: Callable[[Any], tuple[Array, Metrics]], rates: Any) -> tuple[Fit, Metrics]:
     """One step of Adam on `loss(params)`; `rates` is a prefix of the parameters' tree, [] or [M] each.
 

@@ -86,14 +86,14 @@ def _product(a: Array, b: Array, cpu: bool) -> Array:
 
 
 def constrained(
-    mass: Array, force: Array, rules: Constraints, before: Array, turns: int, cpu: bool = False
+    mass: Array, force: Array, rules: Constraints, before: Array, iterations: int, cpu: bool = False
 ) -> tuple[Array, Array]:
     """`solvers.constrained` from M⁻¹f or what was found `before`."""
     always = rules.always.astype(jnp.float32)
     given = (mass, force, rules.rows, rules.wanted, rules.stiffness, always)
     a = _solve(mass, force, cpu)
     way, find = before - a, whole_or_none
-    for _ in range(turns):
+    for _ in range(iterations):
         a, curvature, gradient = _go(given, a, way, find, cpu)
         way, find = -_solve(curvature, gradient, cpu), best_step
     return _end(given, a, way, find, cpu)

@@ -26,7 +26,7 @@ with quietly():
     from mujoco import mjx
 
 Array = jax.Array
-MOST_TURNS = 8
+MAX_ITERATIONS = 8
 """Of the solver, where a model allows more: they are laid out, and it is exact before."""
 LARGEST = 40
 """Coordinates up to which a matrix is eliminated entry by entry."""
@@ -140,8 +140,8 @@ class Mjx(MjxMujoco):
     def _move(self, model: mjx.Model, data: mjx.Data, mass: Array, force: Array) -> mjx.Data:
         # Computed once, instead of anew in every turn that reads them.
         mass, force, rules = jax.lax.optimization_barrier((mass, force, _constraints(data)))
-        turns = min(int(model.opt.iterations), MOST_TURNS)
-        acceleration, push = _constrained(mass, force, rules, data.qacc_warmstart, turns)
+        iterations = min(int(model.opt.iterations), MAX_ITERATIONS)
+        acceleration, push = _constrained(mass, force, rules, data.qacc_warmstart, iterations)
         taken = acceleration
         if not model.opt.disableflags & mjx.DisableBit.EULERDAMP:
             taken = solve(mass + model.opt.timestep * jnp.diag(model.dof_damping), force + push)
@@ -168,14 +168,14 @@ def mjx_engine(model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow,
 
 
 def _constrained(
-    mass: Array, force: Array, rules: Constraints, before: Array, turns: int
+    mass: Array, force: Array, rules: Constraints, before: Array, iterations: int
 ) -> tuple[Array, Array]:
-    plain = functools.partial(constrained, turns=turns)
+    plain = functools.partial(constrained, iterations=iterations)
     if not xla.kernels(asked_for=True) or len(force) > IN_REGISTERS:
         return plain(mass, force, rules, before)
     from homing.physics import kernels
 
-    kernel = functools.partial(kernels.constrained, turns=turns)
+    kernel = functools.partial(kernels.constrained, iterations=iterations)
     return jax.lax.platform_dependent(mass, force, rules, before, cuda=kernel, default=plain)
 
 

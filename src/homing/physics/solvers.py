@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_factor, cho_solve
 
 Array = jax.Array
-TURNS = 24  # of `non_negative`
+ITERATIONS = 24  # of `non_negative`
 LOOKS = 3  # of `best_step`; more of them do not make accelerations more exact
 BLOCK = 6  # rows that `eliminated` takes at a time
 TINY = 1e-9
@@ -34,7 +34,7 @@ class Constraints(NamedTuple):
 
 
 def constrained(
-    mass: Array, force: Array, rules: Constraints, before: Array, turns: int
+    mass: Array, force: Array, rules: Constraints, before: Array, iterations: int
 ) -> tuple[Array, Array]:
     """Accelerations a [D] and what the rules add to the force [D]: least is the sum of
 
@@ -44,7 +44,7 @@ def constrained(
     """
     a = _best(mass, force, rules, (solve(mass, force), before))
     above = rules.rows @ a - rules.wanted
-    for _ in range(turns):
+    for _ in range(iterations):
         pushing = rules.pushing(above)
         left = mass @ a - force
         curvature = mass + jnp.einsum("c,ci,cj->ij", pushing, rules.rows, rules.rows)
@@ -177,11 +177,11 @@ def contact_forces(
     return by.times(x, rows)
 
 
-def non_negative(matrix: Array, offset: Array, turns: int = TURNS, by: Sums = SUMS) -> Array:
+def non_negative(matrix: Array, offset: Array, iterations: int = ITERATIONS, by: Sums = SUMS) -> Array:
     """The x ≥ 0 [C] for which ½|Ax + b|² is least, nearly: projected gradients with momentum.
 
-    Columns of A are made equally long first, which takes a tenth of the turns for the same error; columns of
-    zeros, contacts that do not touch, get x = 0. The length of a step is a bound, so nothing is searched.
+    Columns of A are scaled to equal length first, which takes a tenth of the iterations for the same error;
+    columns of zeros (contacts that do not touch) get x = 0. The step length is a bound: no line search.
     """
     length = jnp.sqrt(jnp.sum(matrix * matrix, axis=0))
     scale = jnp.where(length > 0, 1 / jnp.maximum(length, TINY), 0.0)
@@ -194,17 +194,17 @@ def non_negative(matrix: Array, offset: Array, turns: int = TURNS, by: Sums = SU
     )
     step = 1 / jnp.maximum(largest, TINY)
     x = ahead = jnp.zeros_like(offset)
-    for momentum in _momenta(turns):  # no loop, and no product: a turn is one kernel or two
+    for momentum in _momenta(iterations):  # no loop, and no product: an iteration is one kernel or two
         gradient = jnp.sum(curvature * ahead[None, :], axis=1) + slope
         after = jnp.maximum(ahead - step * gradient, 0.0)
         x, ahead = after, after + momentum * (after - x)
     return scale * x
 
 
-def _momenta(turns: int) -> list[float]:
+def _momenta(iterations: int) -> list[float]:
     """(tₖ − 1)/tₖ₊₁ with tₖ₊₁ = (1 + √(1 + 4tₖ²))/2."""
     found, t = [], 1.0
-    for _ in range(turns):
+    for _ in range(iterations):
         after = (1 + (1 + 4 * t * t) ** 0.5) / 2
         found.append((t - 1) / after)
         t = after

@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from homing.data.rollout import after_step, first_plan, next_actions
 from homing.envs.goal_space import GoalSpace, goal_space
-from homing.envs.reset_pool import STARTS_PER_LANE
+from homing.envs.reset_pool import STARTS_PER_ENV
 from homing.types import Array, EnvState, Key
 from homing.viz.critic_map import Scale, asked, scale_of
 from homing.viz.render import aimed
@@ -38,7 +39,7 @@ class Moment:
 
 
 class Simulation:
-    """An actor, its environment with one lane, and the goal that a person chooses."""
+    """An actor, its one environment, and the goal that a person chooses."""
 
     def __init__(self, actor: Actor, seed: int = 0):
         self.actor, self.env, self.learner = actor, actor.env, actor.learner
@@ -57,19 +58,21 @@ class Simulation:
     def restart(self) -> Moment:
         """A new start; the goal stays where it is."""
         self.starts += 1
-        self.state, shot = self._reset(
-            jax.random.fold_in(self._key, self.starts), getattr(self, "goal", None)
-        )
+        self.state, shot = self._reset(jax.random.fold_in(self._key, self.starts), self.goal)
+        self.plan = self._first_plan()
         self.moment = _moment(shot)
         return self.moment
 
     def step(self) -> Moment:
         """One step of the policy towards the goal."""
         self.steps += 1
-        self.state, shot = self._step(self.learner, self.state, self.goal, self._key, np.int32(self.steps))
+        carry = (self.state, self.plan)
+        (self.state, self.plan), shot = self._step(
+            self.learner, carry, self.goal, self._key, np.int32(self.steps)
+        )
         self.moment = _moment(shot)
         self.falls += self.moment.fell
-        if self.moment.fell and self.falls % STARTS_PER_LANE == 0:
+        if self.moment.fell and self.falls % STARTS_PER_ENV == 0:
             self.restart()  # the environment's ready starts are used up
         return self.moment
 
@@ -114,7 +117,7 @@ class Simulation:
 
     @cached_property
     def has_critic(self) -> bool:
-        return self.actor.policies is not None and hasattr(self.actor.policies.agent, "value")
+        return self.actor.policies is not None and self.actor.policies.agent.has_critic
 
     @cached_property
     def scale(self) -> Scale:
@@ -139,7 +142,7 @@ class Simulation:
         state = jax.eval_shape(self._start, key, goal)[0]
         wanted = [
             (self._start, key, goal),
-            (self._advance, self.learner, state, goal, key, count),
+            (self._advance, self.learner, (state, jax.eval_shape(self._first_plan)), goal, key, count),
             (self._kicked, state, kick),
         ]
         with ThreadPoolExecutor() as pool:
@@ -169,14 +172,19 @@ class Simulation:
         return state, self._shot(state, jnp.zeros((), bool))
 
     def _advance(
-        self, learner: Any, state: EnvState, goal: Array, key: Key, count: Array
-    ) -> tuple[EnvState, tuple[Array, ...]]:
+        self, learner: Any, carry: tuple[EnvState, Any], goal: Array, key: Key, count: Array
+    ) -> tuple[tuple[EnvState, Any], tuple[Array, ...]]:
+        state, plan = carry
         state = aimed(state, goal)
-        action = self.actor.act(learner, state.obs, jax.random.fold_in(key, count))
+        proposed = self.actor.act(learner, state.obs, jax.random.fold_in(key, count))
+        action, plan = next_actions(plan, proposed)
         after = self.env.advance(state, action)
-        fell = after.ended[0]
+        fell = after.ended
         after = aimed(after, goal)
-        return after, self._shot(after, fell)
+        return (after, after_step(plan, fell)), self._shot(after, fell[0])
+
+    def _first_plan(self) -> Any:
+        return first_plan(self.env.num_envs, self.actor.chunk, self.env.spec.action_dim)
 
     def _kicked(self, state: EnvState, kick: Array) -> tuple[EnvState, tuple[Array, ...]]:
         engine = self.env.scene.engine

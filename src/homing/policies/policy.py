@@ -27,8 +27,19 @@ class Policy:
         self._agent, self._learner = policies.agent, policies.one(seed)
         self._act, self._value = jax.jit(self.act), jax.jit(self.worth)
 
+    @property
+    def chunk(self) -> int:
+        """Actions that the policy plans at once, to be executed open-loop."""
+        return self._agent.chunk
+
     def __call__(self, state: Any, goal: Any) -> Array:
-        return self._act(self._obs(state, goal))
+        """The action [..., action_dim] for this step; of a policy with chunks, the first of a new plan."""
+        return self._act(self._obs(state, goal))[..., : self.spec.action_dim]
+
+    def plan(self, state: Any, goal: Any) -> Array:
+        """All actions [..., chunk, action_dim] that the policy plans from here."""
+        actions = self._act(self._obs(state, goal))
+        return actions.reshape(*actions.shape[:-1], self.chunk, self.spec.action_dim)
 
     def value(self, state: Any, goal: Any, action: Any = None) -> Array:
         """What the critic thinks of an action, of the policy's own if none is given [...]."""
@@ -45,11 +56,11 @@ class Policy:
 
     def check_critic(self) -> None:
         """Refuse an agent that values nothing."""
-        if not hasattr(self._agent, "value"):
+        if not self._agent.has_critic:
             raise ConfigError(f"agents of the kind {self.agent!r} have no critic to ask")
 
     def act(self, obs: Obs) -> Array:
-        """The greedy action, for code that is compiled as a whole."""
+        """The greedy actions [..., chunk · action_dim], for code that is compiled as a whole."""
         return self._agent.act(self._learner, obs, jax.random.key(0), explore=False)
 
     def worth(self, obs: Obs, action: Array | None = None) -> Array:

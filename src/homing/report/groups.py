@@ -20,7 +20,7 @@ By = Literal["settings", "agent", "run"]
 TASK = ("env", "eval_env", "physics", "episode_length", "options")
 # Settings that change no seed's learning, only how long or how often one looks.
 NEUTRAL = ("seeds", "preset", "save", "train.total_steps", "train.evaluations", "train.eval_envs")
-NEUTRAL += ("train.chunk_bytes",)
+NEUTRAL += ("train.prefetch_bytes",)
 SHOWN = 3  # settings in a label
 ABSENT = "…"  # where a run has no such setting
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from homing.config.offpolicy import human_bytes
 from homing.errors import HomingError
-from homing.networks import Fit
+from homing.networks import parameters
 from homing.runs.folder import WriteError, write_whole
 from homing.types import Array, bytes_of
 
@@ -177,18 +177,12 @@ def _fingerprint(x: Array) -> Array:
 # Policies.
 
 
-def parameters(learner: Any) -> Any:
-    """A learner without its optimisers: enough to act and to value."""
-    is_fit = lambda x: isinstance(x, Fit)
-    return jax.tree.map(lambda x: x.replace(opt_state=()) if is_fit(x) else x, learner, is_leaf=is_fit)
-
-
-def save_policy(path: Path, learner: Any, iteration: int, places: slice = slice(None)) -> None:
+def save_policy(path: Path, learner: Any, iteration: int, seeds: slice = slice(None)) -> None:
     """Write the parameters of seeds [S, ...] to one .npz file: arrays only, whole or not at all.
 
-    places: of which seeds; copied whole and cut here, since to cut on a device is a program for each shape
+    seeds: of which seeds; copied whole and cut here, since to cut on a device is a program for each shape
     """
-    arrays = {name: np.asarray(leaf)[places] for name, leaf in _named(parameters(learner))}
+    arrays = {name: np.asarray(leaf)[seeds] for name, leaf in _named(parameters(learner))}
     buffer = io.BytesIO()
     np.savez(buffer, **arrays | {"iteration": np.asarray(iteration)})  # type: ignore[arg-type]
     os.makedirs(path.parent, exist_ok=True)

@@ -264,7 +264,7 @@ def _most_seeds(config: RunConfig, plan: Plan, machine: Machine) -> int | None:
     if room < 1:
         raise ConfigError(
             f"one seed of {config.agent} on {config.env} needs {human_bytes(plan.bytes_per_seed)} and "
-            f"{machine.device} has {human_bytes(machine.free_bytes)}; lower num_envs or replay_rows with "
+            f"{machine.device} has {human_bytes(machine.free_bytes)}; lower num_envs or replay_size with "
             "--set, or take --scale"
         )
     return room

@@ -216,7 +216,7 @@ def scaled(config: RunConfig, scale: float) -> RunConfig:
         "evaluations": min(train.evaluations, max(FEWEST_EVALUATIONS, round(train.evaluations * scale))),
         "eval_envs": min(train.eval_envs, max(FEWEST_EPISODES, round(train.eval_envs * scale))),
     }
-    for name in ("replay_rows", "prefill_rows"):
+    for name in ("replay_size", "prefill_steps"):
         if getattr(train, name, 0):
             changes[name] = max(unroll, round(getattr(train, name) * scale))
     lanes = max(FEWEST_LANES, changes["total_steps"] // (FEWEST_ITERATIONS * unroll))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-from homing.agents import make_agent
+from homing.agents import OffPolicyAgent, make_agent
 from homing.config.onpolicy import OnPolicyConfig, OnPolicyPlan
 from homing.config.plan import Schedule
 from homing.config.run import RunConfig
@@ -45,7 +45,7 @@ def build(config: RunConfig) -> Parts:
 
 def _cut_short(env: Any, config: RunConfig) -> Any:
     """The environment to train in, whose episodes may end sooner than the evaluation's."""
-    length = getattr(config.train, "restart_after", None)
+    length = getattr(config.train, "train_episode_length", None)
     if length is None or length >= config.episode_length:
         return env
     return env.of_size(config.train.num_envs, episode_length=length)
@@ -80,11 +80,11 @@ def environment(config: InEnvironment, id: str, num_envs: int) -> Any:
 
 def check_relabelled_reward(config: RunConfig, env: Any, agent: Any) -> None:
     """A dense reward is computed anew from stored states: narrow ones would drown it in rounding."""
-    storage = getattr(config.train, "storage", "float32")
-    relabels = getattr(agent, "goal_sampler", "commanded") != "commanded"
+    storage = getattr(config.train, "replay_dtype", "float32")
+    relabels = isinstance(agent, OffPolicyAgent) and agent.relabel.sampler != "commanded"
     if env.shaping is not None and relabels and storage != "float32":
         raise ConfigError(
-            f"a dense reward for other goals needs --storage float32, not {storage}; "
+            f"a dense reward for other goals needs --replay-dtype float32, not {storage}; "
             "or train with the sparse reward, or without --her"
         )
 

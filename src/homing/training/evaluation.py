@@ -1,4 +1,4 @@
-"""How well a policy reaches goals: one episode in every lane."""
+"""How well a policy reaches goals: one episode in each of N environments."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
-from homing.data.rollout import Policy
+from homing.data.rollout import Policy, first_plan, next_actions
+from homing.envs.base import GoalEnv
 from homing.types import Array, EnvState, Key, Metrics
 
 
 class Tally(struct.PyTreeNode):
-    """Running sums over the first episode of each lane, all [N]."""
+    """Running sums over the first episode of each environment, all [N]."""
 
     running: Array  # bool: the first episode is not over
     steps: Array
@@ -25,23 +26,27 @@ class Tally(struct.PyTreeNode):
     distance: Array  # at the last step
 
 
-def evaluate(env: Any, policy: Policy, key: Key) -> Metrics:
-    """Means over lanes of fresh starts and goals; lanes whose first episode is over stop counting.
+def evaluate(env: GoalEnv, policy: Policy, key: Key, chunk: int = 1) -> Metrics:
+    """Means over N episodes with fresh starts and goals; an environment counts until its first episode ends.
 
     `success_any`: reached at least once. `success_end`: within the threshold at the last step.
-    `time_near_goal`: share of the episode's time limit spent there. Other success metrics are counted alike.
+    `time_near_goal`: fraction of the episode's time limit spent there. Other success metrics likewise.
+    With `chunk` > 1 the policy proposes action chunks, which are executed open-loop.
     """
     k_start, k_steps = jax.random.split(key)
     state = env.reset(k_start)
 
-    def step(carry: tuple[EnvState, Tally], k_action: Key) -> tuple[tuple[EnvState, Tally], None]:
-        state, tally = carry
-        # Only first episodes count: no need to deal starts for later ones.
-        state = env.advance(state, policy(state.obs, k_action))
-        return (state, _count(tally, state)), None
+    def step(carry: tuple[EnvState, Any, Tally], k_action: Key) -> tuple[tuple[EnvState, Any, Tally], None]:
+        state, plan, tally = carry
+        action, plan = next_actions(plan, policy(state.obs, k_action))
+        # Only first episodes count: the reset pool is not refilled.
+        state = env.advance(state, action)
+        return (state, plan, _count(tally, state)), None
 
     tally = _nothing(state)
-    (_, tally), _ = lax.scan(step, (state, tally), jax.random.split(k_steps, env.episode_length))
+    plan = first_plan(env.num_envs, chunk, env.spec.action_dim)
+    keys = jax.random.split(k_steps, env.episode_length)
+    (_, _, tally), _ = lax.scan(step, (state, plan, tally), keys)
     return _summary(tally, env.episode_length, "distance" in state.metrics)
 
 

@@ -10,7 +10,10 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
+from homing.agents import Agent
 from homing.config.plan import Schedule, Sizes
+from homing.envs.base import GoalEnv
+from homing.networks import parameters
 from homing.training.evaluation import evaluate
 from homing.types import Array, EnvState, Key, Metrics, Obs, bytes_of
 
@@ -22,15 +25,33 @@ class TrainState(struct.PyTreeNode):
     """A run of one seed between two iterations: arrays only. Counters that seeds share are arguments."""
 
     env: EnvState
-    ring: Any  # what is stored of the past; () where nothing is
+    replay: Any  # the replay buffer; () for on-policy training
     learner: Any
+    average: Any  # moving average of the learner's parameters; () without `policy_ema`
     key: Key  # never changes: an iteration's key is folded from it
 
+    @property
+    def policy(self) -> Any:
+        """The learner that is evaluated and exported: the averaged one where there is one."""
+        return self.learner if isinstance(self.average, tuple) else self.average
 
-def first_state(env: Any, agent: Any, ring: Any, key: Key) -> TrainState:
-    """A seed that has done nothing yet."""
+
+def first_state(env: GoalEnv, agent: Agent, replay: Any, key: Key, averaged: bool = False) -> TrainState:
+    """A seed before its first step."""
     k_env, k_learner, k_run = jax.random.split(key, 3)
-    return TrainState(env=env.reset(k_env), ring=ring, learner=agent.init(k_learner), key=k_run)
+    learner = agent.init(k_learner)
+    # Copies: what is donated to a program must not appear in it twice.
+    average = jax.tree.map(jnp.copy, parameters(learner)) if averaged else ()
+    return TrainState(env=env.reset(k_env), replay=replay, learner=learner, average=average, key=k_run)
+
+
+def averaged(average: Any, learner: Any, decay: float) -> Any:
+    """The moving average of parameters after an iteration; counts and the like are taken as they are."""
+
+    def leaf(old: Array, new: Array) -> Array:
+        return old + (1 - decay) * (new - old) if jnp.issubdtype(new.dtype, jnp.floating) else new
+
+    return jax.tree.map(leaf, average, parameters(learner))
 
 
 Iterate = Callable[[TrainState, Array], tuple[TrainState, Metrics]]
@@ -61,22 +82,17 @@ def iteration_key(train: TrainState, iteration: Array, stream: int = COLLECT) ->
     return jax.random.fold_in(jax.random.fold_in(train.key, stream), iteration)
 
 
-def evaluate_greedy(agent: Any, train: TrainState, iteration: Array, env: Any) -> Metrics:
+def evaluate_greedy(agent: Agent, train: TrainState, iteration: Array, env: GoalEnv) -> Metrics:
     """The deterministic policy on fresh starts and goals of `env`: one protocol for all agents."""
 
     def policy(obs: Obs, key: Key) -> Array:
-        return agent.act(train.learner, obs, key, explore=False)
+        return agent.act(train.policy, obs, key, explore=False)
 
-    return evaluate(env, policy, iteration_key(train, iteration, EVALUATE))
-
-
-def watched(agent: Any, learner: Any, obs: Obs, reached: Array) -> Any:
-    """The learner, told what was collected if it wants to know."""
-    return agent.watch(learner, obs, reached) if hasattr(agent, "watch") else learner
+    return evaluate(env, policy, iteration_key(train, iteration, EVALUATE), agent.chunk)
 
 
-def sizes_of(env: Any, agent: Any) -> Sizes:
-    """Shapes are traced, nothing is allocated."""
+def sizes_of(env: GoalEnv, agent: Agent) -> Sizes:
+    """Sizes that a plan follows from; shapes are traced, nothing is allocated."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     return Sizes(
         state_dim=env.spec.state_dim,

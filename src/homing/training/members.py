@@ -29,11 +29,11 @@ class Member:
         self.trackers: list[Tracker] = []
 
     @property
-    def places(self) -> slice:
+    def seed_slice(self) -> slice:
         """Of its seeds."""
         return slice(self.first, self.first + len(self.config.seeds))
 
-    def place_of(self, seed: int) -> int:
+    def seed_index(self, seed: int) -> int:
         return self.first + self.config.seeds.index(seed)
 
     def begin(self, iteration: int, plan: Plan) -> list[Row]:
@@ -80,7 +80,7 @@ class Member:
         return True
 
     def save_policy(self, name: str, learner: Any, iteration: int) -> None:
-        save_policy(self.folder.path / "policies" / f"{name}.npz", learner, iteration, self.places)
+        save_policy(self.folder.path / "policies" / f"{name}.npz", learner, iteration, self.seed_slice)
 
     def finish(self, iteration: int, step: int, seconds: float) -> None:
         last = [row for row in self.folder.rows() if row["iteration"] == iteration]

@@ -1,4 +1,4 @@
-"""The on-policy loop: collect, learn from it, forget it; written for one seed, run for many."""
+"""The on-policy loop: collect a rollout, learn from it, drop it; written for one seed, run for many."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from homing.agents.base import OnPolicyAgent
+from homing.agents import OnPolicyAgent
 from homing.config.onpolicy import OnPolicyConfig, OnPolicyPlan
 from homing.data.rollout import unroll
+from homing.envs.base import GoalEnv
 from homing.training.loop import (
     SPREAD,
     TrainState,
@@ -19,7 +20,6 @@ from homing.training.loop import (
     iteration_key,
     run_epoch,
     sizes_of,
-    watched,
 )
 from homing.types import Array, EnvState, Key, Metrics, Obs, Rollout
 
@@ -28,7 +28,7 @@ from homing.types import Array, EnvState, Key, Metrics, Obs, Rollout
 class OnPolicy:
     """One agent in one environment, by a plan."""
 
-    env: Any
+    env: GoalEnv
     agent: OnPolicyAgent
     plan: OnPolicyPlan
 
@@ -50,7 +50,7 @@ class OnPolicy:
         env, rollout = self.collect(train, k_collect)
         learner, metrics = self.agent.learn(train.learner, rollout, k_learn)
         # Only now: how probable the choices were follows from what the policy saw when it made them.
-        learner = watched(self.agent, learner, rollout.obs, rollout.reached)
+        learner = self.agent.observe(learner, rollout.obs, rollout.achieved_goal)
         return train.replace(env=env, learner=learner), metrics
 
     def collect(self, train: TrainState, key: Key) -> tuple[EnvState, Rollout]:
@@ -62,7 +62,7 @@ class OnPolicy:
         length = self.plan.config.unroll_length
         return unroll(self.env, train.env, policy, key, length, _row, self.agent.action_of)
 
-    def evaluate(self, train: TrainState, iteration: Array, env: Any) -> Metrics:
+    def evaluate(self, train: TrainState, iteration: Array, env: GoalEnv) -> Metrics:
         """The greedy policy on fresh starts and goals of `env`."""
         return evaluate_greedy(self.agent, train, iteration, env)
 
@@ -84,14 +84,14 @@ def _row(before: EnvState, choice: Array, after: EnvState) -> Rollout:
         obs=before.obs,
         choice=choice,
         next_obs=after.next_obs,
-        reached=after.achieved_goal,
+        achieved_goal=after.achieved_goal,
         reward=after.reward,
         discount=1 - after.terminated.astype(jnp.float32),
         last=after.ended,
     )
 
 
-def make_plan(config: OnPolicyConfig, env: Any, agent: OnPolicyAgent, seeds: int = 1) -> OnPolicyPlan:
+def make_plan(config: OnPolicyConfig, env: GoalEnv, agent: OnPolicyAgent, seeds: int = 1) -> OnPolicyPlan:
     """The plan of a run; shapes are traced, nothing is allocated."""
     updates = agent.updates_per_rollout(config.num_envs)
     return OnPolicyPlan(config, sizes_of(env, agent), seeds, updates)

@@ -124,7 +124,7 @@ class Run:
         if missing * size > free:
             self.show.warn(
                 f"{missing} checkpoints of {human_bytes(size)} will not fit on the disk, where "
-                f"{human_bytes(free)} are free; lower --keep-checkpoints or --replay-rows, or make room"
+                f"{human_bytes(free)} are free; lower --keep-checkpoints or --replay-size, or make room"
             )
 
     def _begin(self) -> None:
@@ -134,7 +134,7 @@ class Run:
         rows: list[Row] = []
         for member in self.members:
             rows += self._shown(member, member.begin(self.iteration, self.plan))
-            self.broken |= {member.place_of(seed) for seed in member.broken}
+            self.broken |= {member.seed_index(seed) for seed in member.broken}
         if any([member.note_session(self.iteration) for member in self.members]):
             self.show.warn(
                 "versions or the device are not those that the run began with: "
@@ -147,7 +147,7 @@ class Run:
         """Rows for the display, where the seeds of a population are counted through."""
         if len(self.members) == 1:
             return list(rows)
-        return [{**row, "seed": member.place_of(row["seed"])} for row in rows]
+        return [{**row, "seed": member.seed_index(row["seed"])} for row in rows]
 
     def _restored(self, compiled: Compiled) -> Any:
         self.show.doing("reading the last checkpoint")
@@ -184,7 +184,7 @@ class Run:
         now = {place for place, ok in enumerate(self.tally.finite) if not ok}
         for member in self.members:
             for seed in member.config.seeds:
-                if member.place_of(seed) in now - self.broken:
+                if member.seed_index(seed) in now - self.broken:
                     self._report_seed(member, seed, step)
         self.broken |= now
         if len(self.broken) == self.plan.seeds:
@@ -246,7 +246,7 @@ class Run:
 
     def _gathered(self, train: Any) -> Any:
         """What was learned, where this process can read it."""
-        return train.learner if self.placement is None else self.placement.gathered(train.learner)
+        return train.policy if self.placement is None else self.placement.gathered(train.policy)
 
     def _save(self, train: Any) -> None:
         if is_first():

@@ -16,7 +16,7 @@ import numpy as np
 from homing.compile import xla
 from homing.compile.jitted import Program, Programs
 from homing.training.evaluation import evaluate
-from homing.training.offpolicy import TrainState
+from homing.training.loop import TrainState
 from homing.training.sharding import SEEDS, Placement
 from homing.types import Array, Key, Metrics
 
@@ -45,7 +45,7 @@ def over_seeds(fn: Callable[..., Any], in_axes: Any, out_axes: Any = 0, mesh_axi
 
 def train_axes(env: Any) -> TrainState:
     """Where the seed axis of a TrainState is; its environments' clock has none."""
-    fields: dict[str, Any] = {"ring": 0, "learner": 0, "key": 0}
+    fields: dict[str, Any] = {"replay": 0, "learner": 0, "average": 0, "key": 0}
     return TrainState(env=env.seed_axes(), **fields)
 
 
@@ -123,7 +123,9 @@ def evaluate_learners(env: Any, agent: Any, learner: Any, key: Key, explore: boo
     """Policies of many seeds [S, ...] on the same fresh starts and goals; metrics [S]."""
 
     def one(learner: Any, key: Key) -> Metrics:
-        return evaluate(env, lambda obs, k_act: agent.act(learner, obs, k_act, explore=explore), key)
+        return evaluate(
+            env, lambda obs, k_act: agent.act(learner, obs, k_act, explore=explore), key, agent.chunk
+        )
 
     return jitted(one, shared=1, arguments=2)(learner, key)
 

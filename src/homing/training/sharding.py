@@ -21,7 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from homing.errors import ConfigError
 
-SEEDS, LANES = "seeds", "lanes"
+SEEDS, ENVS = "seeds", "envs"
 
 
 def is_first() -> bool:
@@ -60,9 +60,9 @@ def join_hosts() -> None:
         ) from error
 
 
-def make_cpu_devices(devices: int | None, hosts: bool) -> None:
+def make_cpu_devices(devices: int | None, multi_host: bool) -> None:
     """On the CPU, several devices are parts of one: good for trying a program out."""
-    if jax.config.jax_platforms == "cpu" and devices and not hosts:
+    if jax.config.jax_platforms == "cpu" and devices and not multi_host:
         # Once a computation was made, the number of devices is what it is: then `placement` tells.
         with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", devices)
@@ -120,8 +120,9 @@ class Placement:
         """Where each array of a TrainState of all seeds lies."""
         return shapes.replace(
             env=jax.tree.map(self._env_leaf, shapes.env),
-            ring=jax.tree.map(lambda _: self.sharding(SEEDS, None, None, LANES), shapes.ring),
+            replay=jax.tree.map(lambda _: self.sharding(SEEDS, None, None, ENVS), shapes.replay),
             learner=jax.tree.map(lambda _: self.members, shapes.learner),
+            average=jax.tree.map(lambda _: self.members, shapes.average),
             key=self.members,
         )
 
@@ -130,7 +131,7 @@ class Placement:
         if leaf.ndim == 0:
             return self.whole
         of_lanes = leaf.ndim > 1 and leaf.shape[1] % self.num_envs == 0
-        return self.sharding(SEEDS, LANES) if of_lanes else self.members
+        return self.sharding(SEEDS, ENVS) if of_lanes else self.members
 
     def put(self, tree: Any) -> Any:
         """Arrays [S, ...] that every process has, spread over the seeds' devices."""
@@ -150,9 +151,9 @@ class Placement:
 
     def rows(self, tree: Any, size: int) -> Any:
         """A constraint on arrays [size, ...] inside a program for one seed."""
-        if size % self.mesh.shape[LANES]:
+        if size % self.mesh.shape[ENVS]:
             return tree
-        where = self.sharding(LANES)
+        where = self.sharding(ENVS)
         return jax.tree.map(
             lambda x: jax.lax.with_sharding_constraint(x, where) if x.ndim and len(x) == size else x, tree
         )
@@ -190,7 +191,11 @@ class _SpreadAgent(_Spread):
         self._placement = placement
 
     def update(self, learner: Any, batch: Any, *rest: Any) -> Any:
-        return self._inner.update(learner, self._placement.rows(batch, len(batch.action)), *rest)
+        return self._inner.update(learner, self._placement.rows(batch, _batch_size(batch)), *rest)
+
+
+def _batch_size(batch: Any) -> int:
+    return len(jax.tree.leaves(batch)[0])
 
 
 def parse_devices(text: str | None) -> int | None:
@@ -225,5 +230,5 @@ def placement(devices: int | None, plan: Any) -> Placement | None:
             f"{plan.seeds} seeds of {lanes} environments do not divide among {wanted} devices: "
             f"take a number of seeds that {wanted} divides, or num_envs {near}"
         )
-    mesh = Mesh(np.asarray(there[:wanted]).reshape(rows, columns), (SEEDS, LANES))
+    mesh = Mesh(np.asarray(there[:wanted]).reshape(rows, columns), (SEEDS, ENVS))
     return Placement(mesh, plan.seeds, lanes, episodes)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from homing.data.rollout import after_step, first_plan, next_actions
 from homing.envs.goal_space import GoalSpace, free_entries, goal_space
 from homing.errors import ConfigError
 from homing.types import Array, EnvState, Key, Obs
@@ -56,7 +57,7 @@ class Episodes:
 
 
 def walk(actor: Actor, start_seed: int, goal: np.ndarray | None) -> Episodes:
-    """One episode in every lane of the actor's environment."""
+    """One episode in each of the actor's parallel environments."""
     env = actor.env
     root = env.scene.engine.layout.links.index(env.scene.spec.body.root)
 
@@ -64,13 +65,17 @@ def walk(actor: Actor, start_seed: int, goal: np.ndarray | None) -> Episodes:
         k_reset, k_steps = jax.random.split(key)
         first = aimed(env.reset(k_reset), goal)
 
-        def body(state: EnvState, k_action: Key) -> Any:
+        def body(carry: tuple[EnvState, Any], k_action: Key) -> Any:
+            state, plan = carry
             robot = env.scene.engine.links(state.physics).pos[:, root, :2]
-            after = env.advance(state, actor.act(learner, state.obs, k_action))
-            return aimed(after, goal), (after.achieved_goal, robot, after.metrics["success"], after.ended)
+            action, plan = next_actions(plan, actor.act(learner, state.obs, k_action))
+            after = env.advance(state, action)
+            seen = (after.achieved_goal, robot, after.metrics["success"], after.ended)
+            return (aimed(after, goal), after_step(plan, after.ended)), seen
 
         keys = jax.random.split(k_steps, env.episode_length)
-        return first.obs.goal, first.achieved_goal, jax.lax.scan(body, first, keys)[1]
+        carry = (first, first_plan(env.num_envs, actor.chunk, env.spec.action_dim))
+        return first.obs.goal, first.achieved_goal, jax.lax.scan(body, carry, keys)[1]
 
     goals, begin, (track, robot, success, ended) = jax.tree.map(
         np.asarray, jax.jit(run)(actor.learner, jax.random.key(start_seed))
@@ -141,7 +146,7 @@ def asked(actor: Actor, over: Over) -> Callable[..., Array]:
     if actor.policies is None:
         raise ConfigError(f"{actor.label} has no critic; name a run's folder or a policy")
     agent = actor.policies.agent
-    if not hasattr(agent, "value"):
+    if not agent.has_critic:
         raise ConfigError(f"agents of the kind {actor.policies.agent_name!r} have no critic to ask")
     if over == "states":
         check_movable(actor.env)
@@ -183,10 +188,10 @@ def placed(env: Any, state: np.ndarray, place: np.ndarray) -> np.ndarray:
 def _start(env: Any, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """State and goal that an episode starts with."""
 
-    def deal(key: Key) -> tuple[Array, Array]:
-        q, qd, goal = env.scene.deal(key)
+    def sample_reset(key: Key) -> tuple[Array, Array]:
+        q, qd, goal = env.scene.sample_reset(key)
         still = jnp.zeros((1, env.scene.engine.layout.act_size), jnp.float32)
         return env.scene.observe(env.scene.engine.init(q[None], qd[None]), still)[0], goal
 
-    state, goal = jax.jit(deal)(jax.random.key(seed))
+    state, goal = jax.jit(sample_reset)(jax.random.key(seed))
     return np.asarray(state), np.asarray(goal)

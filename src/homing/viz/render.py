@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from homing.data.rollout import after_step, first_plan, next_actions
 from homing.envs.arenas import WALL_RGBA, Floor
 from homing.envs.base import GoalEnv
 from homing.envs.scene import EnvSpec
@@ -53,15 +54,20 @@ POLICIES = {"random": random_policy, "zero": zero_policy}
 
 
 def aimed(state: EnvState, goal: Any) -> EnvState:
-    """The same moment with another goal [goal_dim] in every lane; None leaves it."""
+    """The same state with another goal [goal_dim] in every environment; None leaves it."""
     if goal is None:
         return state
     goal = jnp.broadcast_to(jnp.asarray(goal, jnp.float32), state.obs.goal.shape)
     return state.replace(obs=state.obs.replace(goal=goal))
 
 
-def recorder(env: GoalEnv, act: Callable[[Any, Obs, Key], Array], steps: int) -> Callable[..., Film]:
-    """A rollout compiled once, `(learner, seed, goal) -> Film` of lane 0; no goal leaves episodes theirs."""
+def recorder(
+    env: GoalEnv, act: Callable[[Any, Obs, Key], Array], steps: int, chunk: int = 1
+) -> Callable[..., Film]:
+    """A rollout compiled once, `(learner, seed, goal) -> Film` of environment 0; None keeps each episode's goal.
+
+    With `chunk` > 1, `act` proposes action chunks, which are executed open-loop.
+    """
 
     def shot(state: EnvState) -> tuple[Array, ...]:
         links = env.scene.engine.links(state.physics)
@@ -73,11 +79,14 @@ def recorder(env: GoalEnv, act: Callable[[Any, Obs, Key], Array], steps: int) ->
         k_reset, k_steps = jax.random.split(key)
         first = aimed(env.reset(k_reset), goal)
 
-        def body(state: EnvState, key: Key) -> tuple[EnvState, tuple[Array, ...]]:
-            state = aimed(env.step(state, act(learner, state.obs, key)), goal)
-            return state, shot(state)
+        def body(carry: tuple[EnvState, Any], key: Key) -> tuple[tuple[EnvState, Any], tuple[Array, ...]]:
+            state, plan = carry
+            action, plan = next_actions(plan, act(learner, state.obs, key))
+            state = aimed(env.step(state, action), goal)
+            return (state, after_step(plan, state.ended)), shot(state)
 
-        _, rest = jax.lax.scan(body, first, jax.random.split(k_steps, steps))
+        plan = first_plan(env.num_envs, chunk, env.spec.action_dim)
+        _, rest = jax.lax.scan(body, (first, plan), jax.random.split(k_steps, steps))
         return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), shot(first), rest)
 
     compiled = jax.jit(run)
@@ -90,14 +99,14 @@ def recorder(env: GoalEnv, act: Callable[[Any, Obs, Key], Array], steps: int) ->
     return film
 
 
-def record(env: GoalEnv, policy: Policy, steps: int, seed: int = 0, goal: Any = None) -> Film:
-    """Run one compiled rollout and keep what a picture needs of lane 0."""
-    return recorder(env, lambda _, obs, key: policy(obs, key), steps)((), seed, goal)
+def record(env: GoalEnv, policy: Policy, steps: int, seed: int = 0, goal: Any = None, chunk: int = 1) -> Film:
+    """Run one compiled rollout and keep what a picture needs of environment 0."""
+    return recorder(env, lambda _, obs, key: policy(obs, key), steps, chunk)((), seed, goal)
 
 
 def still(env: GoalEnv, seed: int = 0) -> Film:
     """The first moment of an episode, without a step."""
-    q, qd, goal = env.scene.deal(jax.random.key(seed))
+    q, qd, goal = env.scene.sample_reset(jax.random.key(seed))
     links = env.scene.engine.links(jax.jit(env.scene.engine.init)(q[None], qd[None]))
     nothing = np.zeros(1)
     return Film(np.asarray(links.pos), np.asarray(links.rot), np.asarray(goal)[None], nothing, nothing)
@@ -229,7 +238,7 @@ def film_run(
     trained = load(run, seed=of_seed, which=which)
     env = trained.make_env()
     length = min(env.episode_length, RUN_STEPS) if steps is None else steps
-    film = record(env, lambda obs, key: trained.act(obs), length, seed)
+    film = record(env, lambda obs, key: trained.act(obs), length, seed, chunk=trained.chunk)
     if picture is not None:
         save(frames(env, moment(film), width, height), picture, fps=1.0)
     if out.suffix == ".png":

@@ -32,10 +32,15 @@ class Actor:
     label: str
     env: Any
     act: Any
-    """(learner, obs, key) -> action"""
+    """(learner, obs, key) -> actions [N, chunk · action_dim]"""
     learner: Any
     policies: Policies | None = None
     seed: int | None = None
+
+    @property
+    def chunk(self) -> int:
+        """Actions that are planned at once and executed open-loop."""
+        return self.policies.agent.chunk if self.policies is not None else 1
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,9 @@ def recorded(cast: Sequence[Actor], steps: int | None, start_seed: int, goal: st
     for actor in cast:
         length = _length(actor, steps)
         aim = None if goal is None else goal_space(actor.env).parse(goal)
-        record = programs.setdefault(id(actor.act), render.recorder(actor.env, actor.act, length))
+        record = programs.setdefault(
+            id(actor.act), render.recorder(actor.env, actor.act, length, actor.chunk)
+        )
         panels.append(Panel(actor.label, actor.env, record(actor.learner, start_seed, aim)))
     return panels
 

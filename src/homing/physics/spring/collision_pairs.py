@@ -124,7 +124,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Meeting:
+class CollisionPair:
     """What K geoms meet: up to S others of one kind each, [S, K]; `real` is false where a geom has fewer."""
 
     find: Callable[..., list[Contact]]
@@ -147,9 +147,9 @@ class Meeting:
         return [c._replace(dist=jnp.where(self.real, c.dist, contacts.APART)) for c in found]
 
 
-def meetings(
+def collision_pairs_of(
     model: mujoco.MjModel, elasticity: np.ndarray, table: Table
-) -> Iterator[tuple[Geoms, list[Meeting]]]:
+) -> Iterator[tuple[Geoms, list[CollisionPair]]]:
     """For each shape the geoms [1, K] that can touch something, and what they meet."""
     met: dict = defaultdict(lambda: defaultdict(list))
     for pair in geom_pairs(model):
@@ -160,13 +160,13 @@ def meetings(
         ids = np.array(sorted(g for g in met if model.geom_type[g] == shape), int)
         kinds = sorted({kind for g in ids for kind in met[g]})
         if kinds:
-            found = [_meeting(model, elasticity, table, ids, [met[g][kind] for g in ids]) for kind in kinds]
+            found = [_pair(model, elasticity, table, ids, [met[g][kind] for g in ids]) for kind in kinds]
             yield Geoms.of(model, ids[None]), found
 
 
-def _meeting(
+def _pair(
     model: mujoco.MjModel, elasticity: np.ndarray, table: Table, ids: np.ndarray, met: list
-) -> Meeting:
+) -> CollisionPair:
     """`met` lists for each of the geoms `ids` those of one kind that it meets."""
     most = max(map(len, met))
     anyone = next(m[0] for m in met if m)
@@ -179,7 +179,7 @@ def _meeting(
         what = Planes.of(model, others)
     else:
         what = Boxes.of(model, others, table) if kind == BOX else Geoms.of(model, others)
-    return Meeting(find, real, _friction(model, ids, others), bounce, what)
+    return CollisionPair(find, real, _friction(model, ids, others), bounce, what)
 
 
 def _friction(model: mujoco.MjModel, ids: np.ndarray, others: np.ndarray) -> Number:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
-from homing.physics.spring.collision_pairs import Geoms, Meeting, Table, meetings
+from homing.physics.spring.collision_pairs import CollisionPair, Geoms, Table, collision_pairs_of
 from homing.physics.spring.contacts import Contact
 from homing.physics.spring.vectors import (
     Bodies,
@@ -110,7 +110,7 @@ class Collisions:
     ):
         self._inverse_mass, self._push_out = inverse_mass, push_out
         self._table = Table(model, windows)
-        self.groups = list(meetings(model, elasticity, self._table))
+        self.groups = list(collision_pairs_of(model, elasticity, self._table))
 
     def walls(self, link_pos: Array) -> Array:
         """Where boxes stand during an environment step that finds the links at link_pos [N, L, 3]."""
@@ -120,27 +120,25 @@ class Collisions:
         """What all contacts together do to each link, every component [N, L]."""
         on_links = []
         for geoms, others in self.groups:
-            felt = settle(
-                _sum([self._felt(geoms, meeting, bodies, inverse_spin, walls) for meeting in others])
-            )
+            felt = settle(_sum([self._felt(geoms, pair, bodies, inverse_spin, walls) for pair in others]))
             for slot in slots(geoms.link[0], len(self._inverse_mass)):
                 push, twist, count = (pick_all(v, *slot) for v in (felt.push, felt.twist, (felt.count,)))
                 on_links.append(Blow(push, twist, count[0]))
         return _sum(on_links)
 
     def _felt(
-        self, geoms: Geoms, meeting: Meeting, bodies: Bodies, inverse_spin: Number, walls: Array
+        self, geoms: Geoms, pair: CollisionPair, bodies: Bodies, inverse_spin: Number, walls: Array
     ) -> Blow:
-        """What one meeting does to each geom, [N, K]."""
+        """What one pair does to each geom, [N, K]."""
         own, other = self._side(bodies, inverse_spin, geoms.link), None
-        if isinstance(meeting.others, Geoms):
-            other = self._side(bodies, inverse_spin, meeting.others.link)
-        found = meeting.contacts(geoms.placed(own.bodies), other and other.bodies, walls)
-        each = [blow(c, own, other, meeting.friction, meeting.bounce, self._push_out) for c in found]
-        if len(meeting.real) > FEW:
+        if isinstance(pair.others, Geoms):
+            other = self._side(bodies, inverse_spin, pair.others.link)
+        found = pair.contacts(geoms.placed(own.bodies), other and other.bodies, walls)
+        each = [blow(c, own, other, pair.friction, pair.bounce, self._push_out) for c in found]
+        if len(pair.real) > FEW:
             return jax.tree.map(lambda x: jnp.sum(x, axis=-2), settle(_sum(each)))
         slot = lambda b, n: jax.tree.map(lambda x: x[..., n, :], b)
-        return _sum([slot(b, n) for b in each for n in range(len(meeting.real))])
+        return _sum([slot(b, n) for b in each for n in range(len(pair.real))])
 
     def _side(self, bodies: Bodies, inverse_spin: Number, link: np.ndarray) -> Side:
         return Side(bodies.pick(link), constant(self._inverse_mass[link]), pick(inverse_spin, link))

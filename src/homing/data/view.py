@@ -1,0 +1,174 @@
+"""What an agent reads of replay to make its batches: transitions, goals, chunks, distances to goals."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from homing.data import replay
+from homing.data.relabel import GOAL_SAMPLERS
+from homing.data.replay import EpisodeIndex, ReplayBuffer
+from homing.errors import unknown
+from homing.types import Array, Batch, FirstReach, Key, Obs, Relabel, TransitionIndex, is_static
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvRewards:
+    """What relabelling asks of an environment; pure functions of arrays [...]."""
+
+    reward: Callable[[Array, Array], Array]
+    """(achieved_goal, goal) -> sparse reward"""
+    achieved: Callable[[Array], Array]
+    """(state) -> achieved goal"""
+    distance: Callable[[Array, Array], Array]
+    """(achieved_goal, goal) -> distance"""
+    shaping: Callable[[Array, Array, Array], Array] | None = None
+    """(state, achieved_goal, goal) -> the part of a dense reward that depends on the goal"""
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplayView:
+    """A replay buffer as agents see it; implements `homing.agents.base.ReplayView`."""
+
+    buffer: ReplayBuffer
+    episodes: EpisodeIndex
+    env: EnvRewards
+
+    def read(self, field: Array, index: TransitionIndex, offset: Array | int = 0) -> Array:
+        """Entries of a buffer field, `offset` steps later; past the last stored step, that of the last."""
+        position = jnp.minimum(index.position + offset, index.last)
+        return replay.read(field, self.episodes, position, index.env)
+
+    def goals(self, relabel: Relabel, index: TransitionIndex, key: Key) -> Array:
+        """Goals [B, goal_dim]: the sampler's with probability `ratio`, else the commanded ones.
+
+        With probability `random_ratio` a transition takes the goal of its neighbour in the batch instead, which
+        is nearly always one of another episode.
+        """
+        if is_static(relabel.random_ratio, 0):
+            return self._own_goals(relabel, index, key)
+        k_own, k_swap = jax.random.split(key)
+        own = self._own_goals(relabel, index, k_own)
+        swapped = jax.random.bernoulli(k_swap, relabel.random_ratio, index.position.shape)
+        return jnp.where(swapped[..., None], jnp.roll(own, 1, axis=0), own)
+
+    def _own_goals(self, relabel: Relabel, index: TransitionIndex, key: Key) -> Array:
+        if is_static(relabel.ratio, 1):
+            return self.sampled_goals(relabel.sampler, index, key, relabel.gamma)
+        k_sampler, k_ratio = jax.random.split(key)
+        chosen = jax.random.bernoulli(k_ratio, relabel.ratio, index.position.shape)
+        sampled = self.sampled_goals(relabel.sampler, index, k_sampler, relabel.gamma)
+        return jnp.where(chosen[..., None], sampled, self.read(self.buffer.goal, index))
+
+    def sampled_goals(self, sampler: str, index: TransitionIndex, key: Key, gamma: float = 0.99) -> Array:
+        """Goals [B, goal_dim] by one of `homing.data.relabel.GOAL_SAMPLERS`."""
+        if sampler not in GOAL_SAMPLERS:
+            raise unknown("goal sampler", sampler, GOAL_SAMPLERS)
+        return GOAL_SAMPLERS[sampler](self.buffer, self.episodes, index, key, gamma)
+
+    def states(self, index: TransitionIndex, offset: Array | int = 0) -> Array:
+        """States [B, state_dim], `offset` steps later in the same episode."""
+        return self.read(self.buffer.state, index, offset)
+
+    def achieved_now(self, index: TransitionIndex) -> Array:
+        """Achieved goals [B, goal_dim] of the states themselves, before their actions."""
+        return self.env.achieved(self.states(index))
+
+    def actions(self, index: TransitionIndex, count: int = 1) -> Array:
+        """`count` consecutive actions [B, count · action_dim] from each transition on.
+
+        Where the episode has fewer stored, the last one is repeated: see `whole`.
+        """
+        if count == 1:
+            return self.read(self.buffer.action, index)
+        return jnp.concatenate([self.read(self.buffer.action, index, i) for i in range(count)], axis=-1)
+
+    def whole(self, index: TransitionIndex, count: int) -> Array:
+        """[B] bool: `count` transitions of the episode are stored from here on."""
+        return index.remaining >= count
+
+    def terminates(self, index: TransitionIndex) -> Array:
+        """[B] bool: the episode's end is stored, and it is a termination (a fall), no time limit."""
+        return self.read(self.buffer.discount, index, index.remaining) == 0
+
+    def goal_distances(self, index: TransitionIndex, goal: Array, horizon: int) -> Array:
+        """Distances [B, horizon + 1] to `goal` of what the episode achieves 0, 1, … steps from each state.
+
+        Infinite where the episode is not stored any further.
+        """
+        now = self.env.distance(self.achieved_now(index), goal)
+        steps = jnp.arange(horizon, dtype=jnp.int32)
+        later = jax.tree.map(lambda x: x[:, None], index)
+        achieved = self.read(self.buffer.achieved_goal, later, steps)  # [B, horizon, goal_dim]
+        distance = self.env.distance(achieved, goal[:, None])
+        distance = jnp.where(steps < later.remaining, distance, jnp.inf)
+        return jnp.concatenate([now[:, None], distance], axis=1)
+
+    def first_reach(
+        self, index: TransitionIndex, goal: Array, radius: float, horizon: int, dwell: int = 1
+    ) -> FirstReach:
+        """When each episode first comes within `radius` of its goal, and stays for `dwell` steps."""
+        return first_reach(
+            self.goal_distances(index, goal, horizon), index.remaining, self.terminates(index), radius, dwell
+        )
+
+    def batch(self, index: TransitionIndex, goal: Array, chunk: int = 1, gamma: float = 1.0) -> Batch:
+        """The transitions [B] for `goal` [B, goal_dim] in place of the commanded one; see `Batch`."""
+        taken = jnp.minimum(index.remaining, chunk)
+        follows = index.remaining > chunk
+        discount = self.read(self.buffer.discount, index, chunk - 1)
+        whole = follows | (discount == 0)
+        if chunk > 1:
+            discount = discount * jnp.power(jnp.asarray(gamma, jnp.float32), chunk - 1)
+        state = self.states(index)
+        return Batch(
+            obs=Obs(state=state, goal=goal),
+            action=self.actions(index, chunk),
+            next_obs=Obs(state=self.states(index, chunk), goal=goal),
+            reward=sum(self._reward(index, goal, i, gamma, taken) for i in range(chunk)),
+            discount=discount,
+            weight=whole.astype(jnp.float32),
+            steps_to_termination=self.steps_to_termination(index),
+        )
+
+    def steps_to_termination(self, index: TransitionIndex) -> Array:
+        """[B] float32: steps to the end of an episode that terminates, this one included; else infinite."""
+        return jnp.where(self.terminates(index), index.remaining.astype(jnp.float32), jnp.inf)
+
+    def _reward(self, index: TransitionIndex, goal: Array, offset: int, gamma: float, taken: Array) -> Array:
+        """γ^offset times the reward of the action `offset` steps on, for another goal; 0 past the end."""
+        achieved = self.read(self.buffer.achieved_goal, index, offset)
+        if self.env.shaping is None:
+            reward = self.env.reward(achieved, goal)
+        else:
+            # The stored reward loses the shaping of the old goal and gains that of the new one.
+            state = self.states(index, offset)
+            old = self.env.shaping(state, achieved, self.read(self.buffer.goal, index, offset))
+            stored = self.read(self.buffer.reward, index, offset)
+            reward = stored - old + self.env.shaping(state, achieved, goal)
+        reward = reward.astype(jnp.float32)
+        return reward if offset == 0 else jnp.where(offset < taken, gamma**offset * reward, 0.0)
+
+
+def first_reach(
+    distance: Array, remaining: Array, terminates: Array, radius: float, dwell: int = 1
+) -> FirstReach:
+    """First-reach times from distances [B, H + 1], 0 to H steps ahead, infinite past what is stored."""
+    horizon = distance.shape[1] - 1
+    inside = distance <= radius
+    if dwell > 1:
+        # Inside now and at the next dwell − 1 steps: no miss in that window.
+        padded = jnp.pad(inside, ((0, 0), (0, dwell - 1)))
+        inside = jnp.stack([padded[:, i : i + horizon + 1] for i in range(dwell)]).all(axis=0)
+    steps = jnp.arange(horizon + 1, dtype=jnp.int32)
+    first = jnp.min(jnp.where(inside, steps, horizon + 1), axis=1)
+    reached = first <= horizon
+    observed = jnp.minimum(remaining, horizon)
+    return FirstReach(
+        steps=jnp.where(reached, first, observed),
+        reached=reached,
+        terminated=~reached & terminates & (remaining <= horizon),
+    )
