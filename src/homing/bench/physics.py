@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from homing.bounds import check_value
 from homing.compile import xla
 from homing.compile.programs import in_groups
 from homing.envs import make
-from homing.envs.base import GoalEnv, check_size
+from homing.envs.base import GoalEnv
 from homing.system import hardware
 from homing.types import EnvState, bytes_of
 
@@ -39,7 +40,7 @@ def physics_rows(
 
     `compare`: with the ratio to the same without kernels of our own.
     """
-    check_size("repeats", repeats)
+    check_value("repeats", repeats)
 
     def maker(what: tuple[str, int]) -> Callable[[int], Case]:
         return lambda beside: prepare(*what, steps, physics, compare)
@@ -53,14 +54,14 @@ def physics_rows(
 
 def bench_physics(env_id: str, num_envs: int, steps: int = 256, repeats: int = 5) -> dict[str, Any]:
     """Environment steps per second with auto-reset, under random actions, and what the auto-reset costs."""
-    check_size("repeats", repeats)
+    check_value("repeats", repeats)
     return measure(prepare(env_id, num_envs, steps), repeats)
 
 
 def prepare(
     env_id: str, num_envs: int, steps: int, physics: str | None = None, compare: bool = False
 ) -> Case:
-    check_size("steps", steps)
+    check_value("steps", steps)
     env = make(env_id, num_envs=num_envs, physics=physics)
     begin = time.perf_counter()
     reset = jax.jit(env.reset).lower(jax.random.key(0)).compile()

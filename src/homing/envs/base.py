@@ -9,8 +9,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from homing.bounds import check_value
 from homing.envs import reset_pool
 from homing.envs.scene import EnvSpec, Scene, tuned_as
 from homing.envs.tasks.base import point_distances
@@ -59,9 +59,11 @@ class GoalEnv:
         physics: str | None = None,
         reward: str = "sparse",
     ):
-        check_size("num_envs", num_envs)
-        check_size("episode_length", episode_length)
-        if reward not in REWARDS:
+        check_value("num_envs", num_envs)
+        check_value("episode_length", episode_length)
+        for threshold in (spec.task.within, *spec.task.margins.values()):
+            check_value("within", threshold)
+        if not isinstance(reward, str) or reward not in REWARDS:
             raise unknown("reward", reward, REWARDS)
         if reward == "dense" and not (spec.body.dense.progress or spec.body.dense.distance):
             raise ConfigError(
@@ -85,8 +87,8 @@ class GoalEnv:
         half a program less to compile where only first episodes count.
         """
         length = self.episode_length if episode_length is None else episode_length
-        check_size("num_envs", num_envs)
-        check_size("episode_length", length)
+        check_value("num_envs", num_envs)
+        check_value("episode_length", length)
         other = copy.copy(self)
         other.num_envs, other.restarts, other.episode_length = int(num_envs), restarts, int(length)
         other.interval = reset_pool.interval_for(other.episode_length)
@@ -313,10 +315,3 @@ class GoalEnv:
                 f"{self.id}: a start has {q.shape[0]} coordinates, the model has "
                 f"{self.scene.engine.layout.q_size}"
             )
-
-
-def check_size(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise ConfigError(f"{name} must be a whole number, not {value!r}")
-    if value < 1:
-        raise ConfigError(f"{name} must be at least 1, not {value}")

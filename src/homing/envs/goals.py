@@ -8,6 +8,7 @@ from typing import Protocol
 import jax
 import jax.numpy as jnp
 
+from homing import bounds
 from homing.envs.arenas import Arena
 from homing.errors import ConfigError
 from homing.types import Array, Key
@@ -46,7 +47,8 @@ class Ring:
     outer: float | None = None
     height: float | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
+        bounds.check(self)
         if self.radius < 0 or (self.outer is not None and self.outer < self.radius):
             raise ConfigError(f"a ring needs 0 ≤ radius ≤ outer, not {self.radius} and {self.outer}")
 
@@ -68,7 +70,8 @@ class Points:
     points: tuple[tuple[float, ...], ...]
     spread: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
+        bounds.check(self)
         if not self.points or len({len(p) for p in self.points}) != 1:
             raise ConfigError(f"points must be given and have one size, not {self.points}")
 
@@ -90,7 +93,8 @@ class Box:
     low: tuple[float, ...]
     high: tuple[float, ...]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
+        bounds.check(self)
         if len(self.low) != len(self.high) or any(a > b for a, b in zip(self.low, self.high, strict=False)):
             raise ConfigError(f"a box needs low ≤ high on every axis, not {self.low} and {self.high}")
 
@@ -124,6 +128,9 @@ class Away:
     """A start at a fixed distance from the goal, in any direction; only for starts."""
 
     distance: float
+
+    def __post_init__(self) -> None:
+        bounds.check(self)
 
     @property
     def dim(self) -> int:

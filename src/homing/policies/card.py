@@ -174,7 +174,7 @@ def _hardware(trained: Mapping[str, Any]) -> str:
 
 
 def _options(config: Mapping[str, Any]) -> str:
-    parts = [f"{name} = {value}" for name, value in config["options"].items()]
+    parts = [f"{name} = {value}" for name, value in config["env_options"].items()]
     parts += [f"physics {config['physics']}"] if config["physics"] else []
     return f" with {', '.join(parts)}" if parts else ""
 

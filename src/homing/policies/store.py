@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from homing.agents import AGENTS, make_agent
+from homing import plugins
+from homing.agents import agent_types, make_agent
 from homing.config.run import decode
-from homing.errors import ConfigError, HomingError, nearest, unknown
+from homing.errors import ConfigError, HomingError, nearest
 from homing.policies import container
 from homing.policies.bundled import shipped, shipped_names
 from homing.policies.card import run_card
@@ -32,7 +33,7 @@ class EnvChoice:
     env: str
     episode_length: int = 1000
     physics: str | None = None
-    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    env_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     eval_env: str | None = None
     eval_envs: int = 128
     reward: str = "sparse"
@@ -129,7 +130,7 @@ def of_run(path: str | Path, which: Which = "last") -> Policies:
         env=config.env,
         episode_length=config.episode_length,
         physics=config.physics,
-        options=dict(config.options),
+        env_options=dict(config.env_options),
         eval_env=config.eval_env,
         eval_envs=config.train.eval_envs,
         reward=config.reward,
@@ -202,9 +203,8 @@ def read_policies(path: str | Path) -> Policies:
     arrays, content = container.read(path)
     try:
         name = content["agent"]
-        if name not in AGENTS:
-            raise unknown("agent", name, AGENTS)
-        settings, spec = decode(AGENTS[name][0], content["settings"]), Spaces(**content["spaces"])
+        plugins.require(content["card"].get("config", {}).get("imports", ()))
+        settings, spec = decode(agent_types(name)[0], content["settings"]), Spaces(**content["spaces"])
         agent = make_agent(settings, spec)
         return Policies(
             source=str(path),

@@ -17,7 +17,7 @@ from homing.networks import NetConfig
 from homing.studies.spec import Changes, Labels, Study
 
 # Fields of a RunConfig that a study may set beside the settings of training and agent.
-RUN_FIELDS = ("agent", "env", "preset", "seeds", "eval_env", "episode_length", "physics", "options")
+RUN_FIELDS = ("agent", "env", "preset", "seeds", "eval_env", "episode_length", "physics", "env_options")
 # A study keeps results of many runs: checkpoints are for resuming only.
 SAVE: Changes = {"keep_checkpoints": 1, "final_checkpoint": False, "tensorboard": "off"}
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import jax
 import jax.numpy as jnp
 
+from homing import bounds
 from homing.envs.goals import Away, Law
 from homing.envs.tasks.base import Draw
 from homing.envs.tasks.props import Prop
@@ -32,6 +33,9 @@ class Reach:
     name: str = "reach"
     parts: int = 1
     hand: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        bounds.check(self)
 
     def draw(self, key, arena) -> Draw:
         k_goal, k_start, k_props = jax.random.split(key, 3)
