@@ -170,7 +170,9 @@ def check(config: Any) -> None:
         old = getattr(config, name)
         new = checked(name, old, hint, range_of(kind, name))
         if new is not old:
-            object.__setattr__(config, name, new)  # the dataclass is frozen, and this is its own __post_init__
+            object.__setattr__(
+                config, name, new
+            )  # the dataclass is frozen, and this is its own __post_init__
 
 
 def check_value(name: str, value: Any) -> None:
@@ -193,7 +195,9 @@ def checked(name: str, value: Any, hint: Any, range: Range | None = None) -> Any
     kinds = typing.get_args(hint) if _is_union(hint) else (hint,)
     if value is None and types.NoneType in kinds:
         return None
-    choices = [choice for kind in kinds if typing.get_origin(kind) is typing.Literal for choice in kind.__args__]
+    choices = [
+        choice for kind in kinds if typing.get_origin(kind) is typing.Literal for choice in kind.__args__
+    ]
     if choices:
         if not isinstance(value, str) or value not in choices:
             raise unknown(name.replace("_", " "), value, choices)

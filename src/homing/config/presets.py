@@ -42,7 +42,9 @@ _SMALL_RELU = NetConfig(width=128, depth=2, activation="relu")
 
 _PAPER = "settings of the paper's main experiments"
 _FAST = "a first curve in minutes on one GPU: 10 M steps, fewer evaluations"
-_FASTEST = "highest success in little time on one GPU: 17 M steps, fewer updates, wider networks, a survival head"
+_FASTEST = (
+    "highest success in little time on one GPU: 17 M steps, fewer updates, wider networks, a survival head"
+)
 _QUICKSTART = "minutes on two CPU cores, for the smallest environments"
 _QUICK = TrainConfig(greedy_env_fraction=0.25, replay_recent_fraction=0.5, lr_final_scale=0.0)
 _TEN_MILLION = dataclasses.replace(_QUICK, total_steps=10_000_000, evaluations=50)

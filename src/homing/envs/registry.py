@@ -226,9 +226,15 @@ def _check_like(path: str, old: Any, value: Any) -> None:
     elif isinstance(old, Mapping):
         fits, kind = isinstance(value, Mapping), "a mapping"
     elif old is None:  # not set: a number, or a part such as a distribution of starts
-        fits, kind = value is None or _is_number(value) or dataclasses.is_dataclass(value), "a number or a part"
+        fits, kind = (
+            value is None or _is_number(value) or dataclasses.is_dataclass(value),
+            "a number or a part",
+        )
     else:
-        fits, kind = value is None or dataclasses.is_dataclass(value), f"a part such as {type(old).__name__}(...)"
+        fits, kind = (
+            value is None or dataclasses.is_dataclass(value),
+            f"a part such as {type(old).__name__}(...)",
+        )
     if not fits:
         raise ConfigError(f"option {path!r} takes {kind}, not {shown(value)}")
 
