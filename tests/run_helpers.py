@@ -37,7 +37,7 @@ SAVE = SaveConfig(checkpoint_minutes=0, tensorboard="off")
 
 def probe_config(**changes: Any) -> RunConfig:
     """A run of two seeds in 24 iterations and four evaluations."""
-    agent = run.preset("crl", "quickstart").agent
+    agent = run_settings.preset("crl", "quickstart").agent
     agent = dataclasses.replace(agent, critic_net=NET, actor_net=NET, representation_dim=8)
     config = RunConfig(agent="crl", env="walk", train=TRAIN, settings=agent, seeds=(3, 4), save=SAVE)
     return dataclasses.replace(config, **changes)

@@ -10,7 +10,14 @@ from homing.config.offpolicy import Plan, Sizes, TrainConfig, human_bytes
 from homing.errors import ConfigError
 from homing.training.offpolicy import updates_before
 
-ANT = Sizes(state_dim=29, action_dim=8, goal_dim=2, learner_bytes=5_000_000, env_bytes=3_000_000)
+ANT = Sizes(
+    state_dim=29,
+    action_dim=8,
+    goal_dim=2,
+    batch_bytes=72_000,
+    learner_bytes=5_000_000,
+    env_bytes=3_000_000,
+)
 
 
 def plan(seeds=1, **settings):
@@ -104,7 +111,7 @@ def test_update_counts_do_not_overflow():
 
 def test_chunks_respect_their_bytes():
     made = plan(prefetch_bytes=2**20)
-    assert 1 <= made.prefetch_updates * made.batch_bytes <= 2**20
+    assert 1 <= made.prefetch_updates * made.sizes.batch_bytes <= 2**20
     assert plan(prefetch_bytes=1).prefetch_updates == 1
     assert plan(num_envs=16, unroll_length=1, total_steps=10**6).prefetch_updates == 1
 
@@ -145,7 +152,7 @@ def test_the_largest_setting_that_fits_is_offered():
         ({"replay_size": 50}, "unroll_length to 50"),
         ({"prefill_steps": 20_000}, "lower the first to 10000"),
         ({"total_steps": 1000}, "raise it to"),
-        ({"updates_per_step": 0.0}, "positive ratio"),
+        ({"updates_per_step": 0.0}, "above 0, up to 10000"),
         ({"updates_per_step": 1e-9}, "raise it to"),
         ({"num_envs": 0}, "at least 1"),
         ({"replay_recent_fraction": 0.0}, "above 0, up to 1"),
