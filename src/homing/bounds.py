@@ -103,6 +103,23 @@ BOUNDS: dict[str, dict[str, Range]] = {
     "ActorCriticConfig": _ACTOR
     | _CRITIC
     | {"gamma": Range(0, 1, below=True), "her_ratio": UNIT, "tau": Range(0, 1, above=True)},
+    "SRLConfig": _ACTOR
+    | {
+        "gamma": Range(0, 1, above=True, below=True),
+        "goal_gamma": Range(0, 1, above=True, below=True),
+        "future_ratio": UNIT,
+        "current_ratio": UNIT,
+        "horizon": Range(1, 100_000),
+        "hazard_bins": Range(1, 100_000),
+        "occupancy_bins": Range(1, 100_000),
+        "dwell": Range(1, 10_000),
+        "time_weight": WEIGHT,
+        "separation_weight": WEIGHT,
+        "occupancy_weight": WEIGHT,
+        "survival_weight": WEIGHT,
+        "representation_dim": Range(1, 65_536),
+        "critic_lr": RATE,
+    },
     "TD3Config": {
         "delay": Range(1, 1_000_000),
         "exploration_noise": Range(0, 1e3),
