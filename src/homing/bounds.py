@@ -159,7 +159,7 @@ BOUNDS: dict[str, dict[str, Range]] = {
         "width": PIXELS,
         "height": PIXELS,
         "port": Range(0, 65_535),
-        "devices": Range(0, 65_536),
+        "devices": Range(0, 1024),
         "workers": Range(0, 1024),
         "population": Range(1, MAX_SEEDS),
         "memory": Range(0, 1e6, above=True),

@@ -199,7 +199,7 @@ def preset(agent: str, name: str, env: str | None = None) -> Preset:
         raise unknown(f"preset of {agent}", name, PRESETS[agent])
     chosen = PRESETS[agent][name]
     for pattern, changes in ENV_CHANGES.get(name, {}).items():
-        if fnmatchcase(env or "", pattern):
+        if fnmatchcase(str(env or ""), pattern):
             train = dataclasses.replace(chosen.train, **changes.get(agent, {}))
             chosen = dataclasses.replace(chosen, train=train)
     return chosen
