@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import tempfile
@@ -10,7 +11,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from homing.errors import HomingError
+from homing.errors import HomingError, shown
 
 DEBUG = "HOMING_DEBUG"
 """Environment variable: 1 shows tracebacks."""
@@ -33,7 +34,7 @@ def guarded() -> Iterator[None]:
     except Exception as error:
         if _debugging():
             raise
-        _end(_message(error), FAILED)
+        _end(_message(error), BAD_INPUT if getattr(error, "errno", None) == errno.ENAMETOOLONG else FAILED)
 
 
 def _debugging() -> bool:
@@ -50,9 +51,7 @@ def _message(error: Exception) -> str:
     """What a person can do about an error that no code of ours raised."""
     first = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return (
-            f"homing: {error.filename}: {error.strerror}; choose another place, or make this one accessible"
-        )
+        return f"homing: {shown(str(error.filename))}: {error.strerror}; choose another place or name"
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return f"homing: out of memory ({first}); lower num_envs, seeds, episodes or the size of the networks"
     where = _write_traceback(error)

@@ -42,7 +42,7 @@ def export(
     from homing.runs.folder import RunFolder
 
     check_values(episodes=episodes)
-    paths.check_file("--out", check_file(out))
+    check_file(paths.check_file("--out", out))
     RunFolder.existing(run)
     api.choose_device(cpu)
     path = api.export(run, out, seed=seed, which=which, episodes=episodes, half=float16)  # type: ignore[arg-type]

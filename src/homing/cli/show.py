@@ -82,12 +82,12 @@ def render(
 
 
 def _check_out(out: Path, figure: bool) -> None:
+    check_file("--out", out)
     if figure:
         from homing.viz.plots import check_output
     else:
         from homing.viz.render import check_output
     check_output(out)
-    check_file("--out", out)
 
 
 def _environment(what: Sequence[str], policy: str | None, changed: bool) -> str | None:

@@ -167,6 +167,9 @@ def from_json(content: Any) -> RunConfig:
         raise HomingError(f"a run's config is a JSON object, not {shown(content)}")
     if missing := [name for name in ("agent", "env", "train", "settings") if name not in content]:
         raise HomingError(f"a run's config needs {missing[0]!r}, and this one has none")
+    for name in ("train", "settings"):
+        if not isinstance(content[name], Mapping):
+            raise HomingError(f"{name} in a run's config is a JSON object, not {shown(content[name])}")
     imports = content.get("imports", ())
     if not isinstance(imports, (list, tuple)):
         raise HomingError(f"imports in a run's config is a list of modules, not {shown(imports)}")
