@@ -531,6 +531,9 @@ class Closed(io.StringIO):
     def write(self, text):
         raise BrokenPipeError(32, "Broken pipe")
 
+    def fileno(self):
+        return os.open(os.devnull, os.O_WRONLY)
+
 
 @pytest.mark.parametrize(
     "line", ["envs --json", "envs", "policies --help", "--help", "--version", "study list"]

@@ -122,8 +122,8 @@ def split(
 def value_of(flag: str, args: Sequence[str]) -> str | None:
     """The value of a flag, the last if it is given more than once; None if it is not."""
     found = None
-    for arg, following in zip(args, [*args[1:], None], strict=True):
+    for i, arg in enumerate(args):
         name, equals, value = arg.partition("=")
         if name.replace("_", "-") == flag:
-            found = value if equals else following
+            found = value if equals else (args[i + 1] if i + 1 < len(args) else None)
     return found
