@@ -6,11 +6,11 @@ import shlex
 
 import jax
 import pytest
+from cli_helpers import command
 from run_helpers import no_key_check, probe_envs  # noqa: F401
 
 from homing import api
 from homing.bench.cost import roofline
-from homing.cli.main import main
 from homing.cli.train import parse_count, parse_ratio, train_arguments
 from homing.config.offpolicy import TrainConfig
 from homing.config.run import SaveConfig
@@ -20,17 +20,6 @@ SMALL = shlex.split(
     "--steps 400 --num-envs 8 --unroll-length 10 --batch-size 32 --replay-size 50 --prefill-steps 20 "
     "--evaluations 2 --eval-envs 8 --critic-net.width 8 --actor-net.width 8 --tensorboard off"
 )
-
-
-def command(capsys, *args):
-    """Exit code, what was printed, what was complained about."""
-    code = 0
-    try:
-        main([str(arg) for arg in args])
-    except SystemExit as end:
-        code = end.code
-    out, err = capsys.readouterr()
-    return code, out, err
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Rows of an unroll: what the action answered to and where it led."""
+"""Transitions of an unroll: what the action responded to and where it led."""
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +17,11 @@ def test_rows_follow_the_environment_across_episode_ends():
         def policy(obs, key):
             return jax.random.uniform(key, (4, 1), jnp.float32, -1, 1)
 
-        after, rows = jax.jit(lambda state, key: unroll(env, state, policy, key, 40))(state, k_unroll)
-    number, step = np.asarray(rows.obs.state[..., 0]), np.asarray(rows.obs.state[..., 1])
-    last, discount = np.asarray(rows.last), np.asarray(rows.discount)
-    np.testing.assert_array_equal(rows.reached[..., 0], number)
-    np.testing.assert_array_equal(rows.reached[..., 1], step + 1)
+        after, segment = jax.jit(lambda state, key: unroll(env, state, policy, key, 40))(state, k_unroll)
+    number, step = np.asarray(segment.obs.state[..., 0]), np.asarray(segment.obs.state[..., 1])
+    last, discount = np.asarray(segment.last), np.asarray(segment.discount)
+    np.testing.assert_array_equal(segment.achieved_goal[..., 0], number)
+    np.testing.assert_array_equal(segment.achieved_goal[..., 1], step + 1)
     same = number[1:] == number[:-1]
     np.testing.assert_array_equal(same, ~last[:-1])
     np.testing.assert_array_equal(step[1:], np.where(same, step[:-1] + 1, 0))
