@@ -12,7 +12,7 @@ from homing.agents import crl as crl_module
 from homing.agents.crl import CRL, CRLConfig
 from homing.agents.gaussian import squash, squashed_sample
 from homing.errors import ConfigError, UnknownNameError
-from homing.losses.contrastive import OBJECTIVES
+from homing.losses.contrastive import OBJECTIVES, register_objective
 from homing.losses.energies import ENERGIES
 from homing.losses.survival import geometric_survival_loss
 from homing.networks import NetConfig
@@ -211,6 +211,28 @@ def test_every_objective_trains_with_every_energy(objective):
     for energy in ENERGIES:
         learner, metrics = run(energy)
         assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves((learner, metrics))), energy
+
+
+@pytest.mark.parametrize("energy", ["l2", "dot"])
+def test_an_objective_registered_over_a_built_in_name_is_the_one_that_is_used(energy, monkeypatch):
+    """Also with the L2 energy, for which built-in objectives have a quicker form."""
+    monkeypatch.setitem(OBJECTIVES, "infonce", OBJECTIVES["infonce"])  # restored afterwards
+    register_objective("infonce", lambda logits: 7 + jnp.mean(logits))
+    settings = {"objective": "infonce", "energy": energy, "logsumexp_weight": 0.0}
+
+    def critic_loss():
+        agent, batch = crl(**settings), some_batch()
+        learner = agent.init(jax.random.key(0))
+        logits = agent.energy.pairs(*agent.encode(learner.params, batch.obs, batch.action))
+        _, metrics = agent.update(learner, batch, drawn(agent, 1), UpdateContext())
+        return float(metrics["critic_loss"]), logits
+
+    found, logits = critic_loss()
+    assert found == pytest.approx(7 + float(jnp.mean(logits)), rel=1e-4)
+    register_objective("infonce", lambda logits: 7 + jnp.mean(logits), lambda sums: jnp.mean(sums.rows))
+    found, logits = critic_loss()
+    quick = float(jnp.mean(jax.nn.logsumexp(logits, axis=1)))
+    assert found == pytest.approx(quick if energy == "l2" else 7 + float(jnp.mean(logits)), rel=1e-4)
 
 
 def test_two_inits_share_structure_and_strong_types():

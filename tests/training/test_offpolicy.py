@@ -1,6 +1,7 @@
 """The off-policy loop of one seed: its counts, its goals and its memory."""
 
 import dataclasses
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -213,3 +214,32 @@ def test_memory_of_learner_and_environments_is_measured():
     plain = [x for x in jax.tree.leaves(state) if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
     assert plan.sizes.env_bytes == pytest.approx(sum(x.nbytes for x in plain), abs=16)
     assert plan.seeds == 3
+
+
+class OwnBatch(NamedTuple):
+    states: Array  # [B, 3, state_dim]
+    near: Array  # [B] bool
+
+
+class OwnBatchWitness(Witness):
+    """Makes a batch of its own type, and draws its own random numbers."""
+
+    def sample(self, replay, index, key):
+        return OwnBatch(
+            jnp.stack([replay.states(index, k) for k in range(3)], axis=1), replay.whole(index, 3)
+        )
+
+    def draw(self, key, batch_size):
+        return jax.random.normal(key, (batch_size, 5), jnp.float32)
+
+
+def test_memory_of_batches_is_that_of_the_agents_own_type():
+    env = turnstile(num_envs=5, episode_length=30)
+    sizes = make_plan(CONFIG, env, OwnBatchWitness()).sizes
+    assert sizes.batch_bytes == CONFIG.batch_size * (3 * 2 * 4 + 1 + 5 * 4)
+    # (s, g), a, (s′, g), r, discount, weight, steps to termination; a key is no memory to speak of.
+    assert make_plan(CONFIG, env, Witness()).sizes.batch_bytes == CONFIG.batch_size * 4 * (4 + 1 + 4 + 4)
+    config = dataclasses.replace(CONFIG, updates_per_step=1.0, prefetch_bytes=4 * sizes.batch_bytes)
+    plan = make_plan(config, env, OwnBatchWitness())
+    assert plan.prefetch_updates == 4
+    assert plan.bytes_by_part["batches"] == 4 * sizes.batch_bytes
