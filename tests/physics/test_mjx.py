@@ -35,17 +35,17 @@ def motion(engine, q, qd, acts):
     return np.asarray(jax.jit(lambda q, qd: jax.lax.scan(step, engine.init(q, qd), acts)[1])(q, qd))
 
 
-def starts(layout, lanes, noise=0.05):
+def starts(layout, num_envs, noise=0.05):
     k_q, k_qd = jax.random.split(jax.random.key(0))
-    q = jnp.asarray(layout.init_q) + noise * jax.random.normal(k_q, (lanes, layout.q_size))
-    return q, 2 * noise * jax.random.normal(k_qd, (lanes, layout.qd_size))
+    q = jnp.asarray(layout.init_q) + noise * jax.random.normal(k_q, (num_envs, layout.q_size))
+    return q, 2 * noise * jax.random.normal(k_qd, (num_envs, layout.qd_size))
 
 
 def apart(engines, steps, num_envs=16):
-    """Largest differences of the coordinates [steps, lanes] between two engines of one model."""
+    """Largest differences of the coordinates [steps, environments] between two engines of one model."""
     layout = engines[0].layout
-    acts = jax.random.uniform(jax.random.key(7), (steps, lanes, layout.act_size), minval=-1.0, maxval=1.0)
-    a, b = (motion(engine, *starts(layout, lanes), acts) for engine in engines)
+    acts = jax.random.uniform(jax.random.key(7), (steps, num_envs, layout.act_size), minval=-1.0, maxval=1.0)
+    a, b = (motion(engine, *starts(layout, num_envs), acts) for engine in engines)
     assert np.abs(np.diff(a, axis=0)).max() > 1e-2, "the robot moves"
     return np.abs(a - b).max(axis=2)
 

@@ -133,6 +133,7 @@ class GoalEnv:
 
         On a GPU the branch in `step` asks the host at every step whether it is time.
         """
+        self._check_action(action)
         state = self._move(state, action)
         return self._restart(state) if self.restarts else state
 
@@ -299,6 +300,15 @@ class GoalEnv:
             ends_early=spec.body.healthy is not None,
             reward=self.reward_kind,
         )
+
+    def _check_action(self, action: Array) -> None:
+        """Other shapes would broadcast: one action for all environments, or one number for all motors."""
+        expected = (self.num_envs, self.spec.action_dim)
+        if jnp.shape(action) != expected:
+            raise ConfigError(
+                f"{self.id}: actions have shape {jnp.shape(action)}; "
+                f"they must have shape (num_envs, action_dim) = {expected}"
+            )
 
     def _check_goal_size(self) -> None:
         """Trace one draw, so that parts which do not fit together fail here and not while training."""

@@ -232,10 +232,11 @@ def film_run(
     of_seed: whose policy, the run's first if not said
     picture: write to this file, beside the film, the moment when the first goal is reached
     """
-    from homing.api import load
+    from homing.policies import find_policies
+    from homing.policies.policy import Policy as TrainedPolicy
 
     out = check_output(out)
-    trained = load(run, seed=of_seed, which=which)
+    trained = TrainedPolicy(find_policies(run, which), of_seed)
     env = trained.make_env()
     length = min(env.episode_length, RUN_STEPS) if steps is None else steps
     film = record(env, lambda obs, key: trained.act(obs), length, seed, chunk=trained.chunk)
