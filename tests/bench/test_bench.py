@@ -6,8 +6,8 @@ import shlex
 from types import SimpleNamespace
 
 import pytest
+from cli_helpers import command
 from run_helpers import NET, TRAIN, no_key_check, probe_envs  # noqa: F401
-from test_cli_train import command
 
 from homing.bench import breakdown as bench_parts
 from homing.bench import learner as bench_learner

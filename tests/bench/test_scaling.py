@@ -4,8 +4,8 @@ import json
 import shlex
 
 import pytest
+from cli_helpers import command
 from run_helpers import no_key_check  # noqa: F401
-from test_cli_train import command
 
 from homing.bench import figures as bench_figures
 from homing.bench import scaling as bench_scaling

@@ -42,7 +42,7 @@ def starts(layout, num_envs, noise=0.05):
 
 
 def apart(engines, steps, num_envs=16):
-    """Largest differences of the coordinates [steps, num_envs] between two engines of one model."""
+    """Largest differences of the coordinates [steps, environments] between two engines of one model."""
     layout = engines[0].layout
     acts = jax.random.uniform(jax.random.key(7), (steps, num_envs, layout.act_size), minval=-1.0, maxval=1.0)
     a, b = (motion(engine, *starts(layout, num_envs), acts) for engine in engines)

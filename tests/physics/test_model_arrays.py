@@ -11,8 +11,9 @@ from brax.io import mjcf
 
 from homing.envs.registry import ENVIRONMENTS
 from homing.envs.scene import build_model
-from homing.physics import Model, brax_engine, engine, reading
+from homing.physics import Model, brax_pipelines, engine
 from homing.physics.merging import merged
+from homing.physics.spring import model_arrays
 from homing.physics.spring.engine import Spring
 
 BODIES = ["ant", "humanoid", "ant_soccer", "point_u_maze", "reacher"]
@@ -30,7 +31,7 @@ def same(mine, theirs):
 @pytest.mark.parametrize("id", [id for id in BODIES if "spring" in ENVIRONMENTS[id].pipelines()])
 def test_the_numbers_are_those_of_brax(id):
     model = compiled(id)
-    mine, theirs = reading.read(model), brax_engine.load_system(model)
+    mine, theirs = model_arrays.read(model), brax_pipelines.load_system(model)
     links, link = mine.links, theirs.link
     assert (links.types, tuple(links.parents)) == (theirs.link_types, tuple(theirs.link_parents))
     for part, other in [

@@ -75,7 +75,7 @@ def some_systems(count=12, size=6):
 
 
 def test_accelerations_and_forces_are_the_best_ones():
-    run = jax.jit(constrained, static_argnames="turns")
+    run = jax.jit(constrained, static_argnames="iterations")
     for mass, force, rules in some_systems():
         free = np.linalg.solve(mass, force)
         found, push = run(*single(mass, force), rules, jnp.zeros(6), iterations=6)
