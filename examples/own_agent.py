@@ -1,4 +1,4 @@
-"""An agent of one's own: imitate the action that led, in hindsight, to where the episode got."""
+"""A custom agent: goal-conditioned imitation of actions, with goals relabelled in hindsight."""
 
 import dataclasses
 import sys
@@ -7,24 +7,26 @@ import jax
 import jax.numpy as jnp
 
 import homing
+from homing.agents.base import OffPolicyAgent
 from homing.config.offpolicy import TrainConfig
 from homing.config.presets import register_agent
 from homing.networks import ADAM, MLP, Fit, NetConfig, adam
+from homing.types import Relabel
 
 
 @dataclasses.dataclass(frozen=True)
 class ImitateConfig:
-    """Settings, each of them a flag and an argument of `homing.train`."""
+    """Settings; each is a command-line flag and an argument of `homing.train`."""
 
     lr: float = 1e-3
     noise: float = 0.5
     width: int = 128
 
 
-class Imitate:
-    """π(s, g) regressed on the action taken in s on the way to g, a later state of the same episode."""
+class Imitate(OffPolicyAgent):
+    """π(s, g) regressed on the action taken in s, where g is achieved later in the same episode."""
 
-    goal_sampler, goal_share, gamma = "future", 1.0, 0.95
+    relabel = Relabel("future", ratio=1.0, gamma=0.95)
 
     def __init__(self, config, spec):
         self.config, self.spec = config, spec
@@ -33,7 +35,7 @@ class Imitate:
     def init(self, key):
         seen = jnp.zeros((1, self.spec.state_dim + self.spec.goal_dim), jnp.float32)
         params = self.net.init(key, seen)["params"]
-        return Fit(params=params, opt_state=ADAM.init(params))  # all that is learned: arrays only
+        return Fit(params=params, opt_state=ADAM.init(params))  # the learner: a pytree of arrays
 
     def policy(self, params, obs):
         return jnp.tanh(self.net.apply({"params": params}, jnp.concatenate([obs.state, obs.goal], axis=-1)))
@@ -43,7 +45,7 @@ class Imitate:
         noise = self.config.noise * jax.random.normal(key, action.shape) if explore else 0.0
         return jnp.clip(action + noise, -1.0, 1.0)
 
-    def update(self, learner, batch, key, context):
+    def update(self, learner, batch, draws, context):
         def loss(params):
             error = jnp.mean(jnp.square(self.policy(params, batch.obs) - batch.action))
             return error, {"actor_loss": error}

@@ -156,7 +156,7 @@ class StudyPlan:
         free = "" if summary["free_bytes"] is None else f" of {human_bytes(summary['free_bytes'])}"
         return "\n".join(
             [
-                f"{summary['programs']} programs train {summary['runs']} runs with {summary['seeds']} seeds in total, "
+                f"{summary['programs']} programs train {summary['runs']} runs with {summary['seeds']} seeds, "
                 f"{human_count(summary['steps'])} steps",
                 f"time     {_time_line(summary)}",
                 f"memory   up to {human_bytes(summary['memory_bytes'])}{free} on {summary['device']}",
