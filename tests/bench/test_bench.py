@@ -5,6 +5,7 @@ import json
 import shlex
 from types import SimpleNamespace
 
+import jax
 import pytest
 from cli_helpers import command
 from run_helpers import NET, TRAIN, no_key_check, probe_envs  # noqa: F401
@@ -15,9 +16,11 @@ from homing.bench import learner as bench_learner
 from homing.bench import physics as bench_physics
 from homing.bench import train as bench_train
 from homing.bench.cost import roofline
+from homing.bench.random_data import random_inputs
 from homing.compile import programs, xla
 from homing.config import presets
 from homing.errors import ConfigError
+from homing.types import UpdateContext
 
 CEILINGS = {"float32_tflops_per_second": 2.0, "bfloat16_tflops_per_second": 4.0, "bytes_per_second": 1e10}
 
@@ -63,6 +66,23 @@ def test_bench_learner_tells_numbers_that_agree(capsys, tmp_path):
     layers = lambda inputs, outputs: 17 * 16 + (inputs + 1) * 16 + 17 * outputs
     assert row["parameters"] == 3 * layers(8, 8) + 1
     assert "updates/s" in bench_learner.line(row) and "GB/s" in bench_learner.line(row)
+
+
+@pytest.mark.usefixtures("probe_envs")
+@pytest.mark.parametrize("agent", ["crl", "sac", "td3", "ppo"])
+def test_random_inputs_are_those_that_an_agent_learns_from(agent):
+    """Only shapes are traced: the whole benchmark of every agent is a slow test."""
+    case = bench_case.make_case("walk", 1, agent, "quickstart", num_envs=32)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    learner, inputs = jax.eval_shape(lambda key: (case.agent.init(key), random_inputs(case, key)), key)
+    if case.on_policy:
+        after = jax.eval_shape(lambda *given: case.agent.learn(*given)[0], learner, *inputs)
+    else:
+        first = jax.eval_shape(lambda tree: jax.tree.map(lambda x: x[0], tree), inputs)
+        after = jax.eval_shape(lambda *given: case.agent.update(*given, UpdateContext())[0], learner, *first)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(
+        lambda x: (x.shape, x.dtype), learner
+    )
 
 
 @pytest.mark.slow

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 
 from homing.agents import make_agent
-from homing.agents.base import AgentConfig, OffPolicyAgent, OnPolicyAgent
+from homing.agents.base import Agent, AgentConfig, OnPolicyAgent
 from homing.config.offpolicy import Plan, TrainConfig
 from homing.config.onpolicy import OnPolicyConfig, OnPolicyPlan
 from homing.config.plan import WORKSPACE, Sizes, human_bytes
@@ -69,10 +69,12 @@ def make_case(env: str, seeds: int, *given: Any, **changes: Any) -> Case:
 
 
 def _plan(
-    config: TrainConfig | OnPolicyConfig, agent: OffPolicyAgent | OnPolicyAgent, sizes: Sizes, seeds: int
+    config: TrainConfig | OnPolicyConfig, agent: Agent, sizes: Sizes, seeds: int
 ) -> Plan | OnPolicyPlan:
     if isinstance(config, OnPolicyConfig):
-        return OnPolicyPlan(config, sizes, seeds, agent.updates_per_rollout(config.num_envs))
+        return OnPolicyPlan(
+            config, sizes, seeds, cast(OnPolicyAgent, agent).updates_per_rollout(config.num_envs)
+        )
     return Plan(config, sizes, seeds)
 
 

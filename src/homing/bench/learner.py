@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -54,9 +54,9 @@ def rounds_of_updates(case: Case) -> Any:
 class Ready(NamedTuple):
     """The compiled programs of a case; nothing is allocated yet."""
 
-    start: Any
+    start: Callable[..., Any]
     """(keys [S]) -> learner, inputs"""
-    rounds: Any
+    rounds: Any  # a compiled program
     """`rounds_of_updates`"""
     seconds: float
 

@@ -67,12 +67,12 @@ def _rollout(case: Case, key: Key) -> tuple[Rollout, Key]:
     config, spec = case.plan.config, case.spec
     lead = (config.unroll_length, config.num_envs)
     sizes = (spec.state_dim, spec.goal_dim, spec.state_dim, spec.goal_dim)
-    state, goal, next_state, reached = _normal(k_data, lead, sizes)
+    state, goal, next_state, achieved = _normal(k_data, lead, sizes)
     rollout = Rollout(
         obs=Obs(state, goal),
         choice=case.agent.choose(case.agent.init(k_init), Obs(state, goal), k_choice),
         next_obs=Obs(next_state, goal),
-        reached=reached,
+        achieved_goal=achieved,
         reward=jnp.zeros(lead, jnp.float32),
         discount=jnp.ones(lead, jnp.float32),
         last=jnp.zeros(lead, bool),

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from homing.physics import State
 from homing.types import Array
 
 STARTS_PER_ENV = 4
@@ -25,7 +26,7 @@ INTERVAL = 64
 class Start(struct.PyTreeNode):
     """Initial states with their goals, [P, ...]."""
 
-    physics: Any
+    physics: State
     state: Array  # [P, state_dim]
     goal: Array  # [P, goal_dim]
 

@@ -165,6 +165,21 @@ class Drawer:
 def _apply_style(model: Model, own_colours: set[str], tile: float) -> None:
     """Give all models the same sky, ground, light and robot colour."""
     spec = model.spec
+    _set_textures(spec, tile)
+    _set_light(spec)
+    for body in spec.bodies:
+        for geom in body.geoms:
+            if int(geom.type) == int(GEOM_TYPES["plane"]):
+                geom.material, geom.rgba = "homing_ground", [1, 1, 1, 1]
+                geom.size = [40.0, 40.0, 1.0]
+            else:
+                geom.material = ""
+                if body.name not in own_colours and body.name != "world":
+                    geom.rgba = list(ROBOT_RGBA)
+
+
+def _set_textures(spec: mujoco.MjSpec, tile: float) -> None:
+    """Replace the sky, and add the material of the ground."""
     for texture in list(spec.textures):
         if texture.type == mujoco.mjtTexture.mjTEXTURE_SKYBOX:
             spec.delete(texture)
@@ -189,6 +204,10 @@ def _apply_style(model: Model, own_colours: set[str], tile: float) -> None:
     )
     ground = spec.add_material(name="homing_ground", texrepeat=[0.5 / tile, 0.5 / tile], texuniform=True)
     ground.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "homing_ground"
+
+
+def _set_light(spec: mujoco.MjSpec) -> None:
+    """Replace all lights by one directional light."""
     for light in list(spec.lights):
         spec.delete(light)
     spec.worldbody.add_light(
@@ -200,12 +219,3 @@ def _apply_style(model: Model, own_colours: set[str], tile: float) -> None:
         ambient=[0.25] * 3,
         specular=[0.1] * 3,
     )
-    for body in spec.bodies:
-        for geom in body.geoms:
-            if int(geom.type) == int(GEOM_TYPES["plane"]):
-                geom.material, geom.rgba = "homing_ground", [1, 1, 1, 1]
-                geom.size = [40.0, 40.0, 1.0]
-            else:
-                geom.material = ""
-                if body.name not in own_colours and body.name != "world":
-                    geom.rgba = list(ROBOT_RGBA)

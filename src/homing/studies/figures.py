@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from homing.report.reading import RunRecord
 from homing.runs.stats import estimate
 from homing.studies.spec import Figure
 from homing.studies.table import Row, axes_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
 
 HEAT = "viridis"
 
@@ -139,7 +143,7 @@ def _undated(path: Path) -> dict[str, Any]:
     return {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix, {})
 
 
-def _curves(groups: Sequence[Group], figure: Figure, rows: Sequence[Row]) -> Any:
+def _curves(groups: Sequence[Group], figure: Figure, rows: Sequence[Row]) -> Canvas:
     from homing.report.figures import curves
 
     drawn = curves(groups, figure.metric, "step", _colours(groups))
@@ -148,7 +152,7 @@ def _curves(groups: Sequence[Group], figure: Figure, rows: Sequence[Row]) -> Any
     return drawn
 
 
-def _bars(groups: Sequence[Group], figure: Figure, rows: Sequence[Row]) -> Any:
+def _bars(groups: Sequence[Group], figure: Figure, rows: Sequence[Row]) -> Canvas:
     """A panel per task: the final IQM of each method as a bar, with its interval."""
     tasks = list(dict.fromkeys(group.task for group in groups))
     colours = _colours(groups)
@@ -168,7 +172,7 @@ def _bars(groups: Sequence[Group], figure: Figure, rows: Sequence[Row]) -> Any:
     return drawn
 
 
-def _heatmap(groups: Sequence[Group], figure: Figure, rows: Sequence[Row]) -> Any:
+def _heatmap(groups: Sequence[Group], figure: Figure, rows: Sequence[Row]) -> Canvas:
     """A panel per task and value of further axes: the final IQM over two axes."""
     _, (down, along, *further) = roles(figure, rows)
     labels = {axis: [_shown(label) for label in axes_of(rows)[axis]] for axis in (down, along)}
@@ -196,7 +200,11 @@ def _heatmap(groups: Sequence[Group], figure: Figure, rows: Sequence[Row]) -> An
     return drawn
 
 
-KINDS: Mapping[str, Any] = {"curves": _curves, "bars": _bars, "heatmap": _heatmap}
+KINDS: Mapping[str, Callable[[Sequence[Group], Figure, Sequence[Row]], Canvas]] = {
+    "curves": _curves,
+    "bars": _bars,
+    "heatmap": _heatmap,
+}
 
 
 def _colours(groups: Sequence[Group]) -> dict[str, str]:
@@ -206,7 +214,7 @@ def _colours(groups: Sequence[Group]) -> dict[str, str]:
     return {method: COLOURS[i % len(COLOURS)] for i, method in enumerate(methods)}
 
 
-def _panels(count: int, height: float) -> tuple[Any, list[Any]]:
+def _panels(count: int, height: float) -> tuple[Canvas, list[Axes]]:
     from matplotlib.figure import Figure as Canvas
 
     columns = min(count, 3)
@@ -218,7 +226,7 @@ def _panels(count: int, height: float) -> tuple[Any, list[Any]]:
     return drawn, list(axes[:count])
 
 
-def _per_cent(panel: Any, name: str) -> None:
+def _per_cent(panel: Axes, name: str) -> None:
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     if metric(name).share:

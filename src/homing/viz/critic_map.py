@@ -128,7 +128,7 @@ def critic_map(
     values = value_function(actor, over)(actor.learner, state, places, target)
     scale = scale_of(actor.policies.settings if actor.policies else None)
     values = scale.sign * np.asarray(values)
-    here = space.points(actor.env.achieved(state))[0]
+    here = space.points(np.asarray(actor.env.achieved(jnp.asarray(state))))[0]
     return CriticMap(
         actor.label,
         space,

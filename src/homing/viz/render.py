@@ -27,6 +27,7 @@ RUN_STEPS = 500  # maximum default length of a trained policy's video
 MAX_FRAME_RATE = 30.0  # frames per second
 GOAL_COLOURS = ((0.10, 0.70, 0.35), (0.15, 0.35, 0.85), (0.75, 0.15, 0.60))
 Policy = Callable[[Obs, Key], Array]
+Goal = np.ndarray | Array
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def zero_policy(env: GoalEnv) -> Policy:
 POLICIES = {"random": random_policy, "zero": zero_policy}
 
 
-def aimed(state: EnvState, goal: Any) -> EnvState:
+def aimed(state: EnvState, goal: Goal | None) -> EnvState:
     """The state with the goal [goal_dim] in every environment; None keeps each environment's own."""
     if goal is None:
         return state
@@ -77,7 +78,7 @@ def recorder(
         close = (distance < env.task.within).astype(jnp.float32)
         return links.pos[0], links.rot[0], state.obs.goal[0], distance[0], close[0]
 
-    def run(learner: Any, key: Key, goal: Any) -> tuple[Array, ...]:
+    def run(learner: Any, key: Key, goal: Goal | None) -> tuple[Array, ...]:
         k_reset, k_steps = jax.random.split(key)
         first = aimed(env.reset(k_reset), goal)
 
@@ -93,7 +94,7 @@ def recorder(
 
     compiled = jax.jit(run)
 
-    def film(learner: Any, seed: int, goal: Any = None) -> Film:
+    def film(learner: Any, seed: int, goal: Goal | None = None) -> Film:
         shots = compiled(learner, jax.random.key(seed), goal)
         pos, rot, goals, distance, success = (np.asarray(x) for x in shots)
         return Film(pos, rot, goals, distance, success)
@@ -101,7 +102,9 @@ def recorder(
     return film
 
 
-def record(env: GoalEnv, policy: Policy, steps: int, seed: int = 0, goal: Any = None, chunk: int = 1) -> Film:
+def record(
+    env: GoalEnv, policy: Policy, steps: int, seed: int = 0, goal: Goal | None = None, chunk: int = 1
+) -> Film:
     """Record one rollout of environment 0."""
     return recorder(env, lambda _, obs, key: policy(obs, key), steps, chunk)((), seed, goal)
 
@@ -201,9 +204,10 @@ def save(frames: Iterable[np.ndarray], path: str | Path, fps: float) -> Path:
     options: dict[str, Any] = {"duration": 1000.0 / fps, "loop": 0}
     if path.suffix == ".mp4":
         options = {"fps": fps, "codec": "libx264", "macro_block_size": 16, "format": "FFMPEG"}
-    with iio.get_writer(path, **options) as film:
+    writer: Any = iio.get_writer(path, **options)
+    with writer:
         for frame in frames:
-            film.append_data(frame)
+            writer.append_data(frame)
     return path
 
 

@@ -190,7 +190,7 @@ def inscribed(frame: np.ndarray, label: str, status: str, colour: tuple[int, int
     return np.asarray(picture)
 
 
-def _fitting(text: str, font: Any, width: float) -> str:
+def _fitting(text: str, font: ImageFont.ImageFont | ImageFont.FreeTypeFont, width: float) -> str:
     """The text, truncated to a width in pixels."""
     if font.getlength(text) <= width:
         return text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import jax.numpy as jnp
 
@@ -69,4 +70,4 @@ class Humanoid:
 
     def control(self, engine: Engine, action: Array) -> Array:
         low, high = engine.layout.ctrl_range[:, 0], engine.layout.ctrl_range[:, 1]
-        return low + 0.5 * (action + 1.0) * (high - low)
+        return cast(Array, low + 0.5 * (action + 1.0) * (high - low))
