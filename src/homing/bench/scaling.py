@@ -50,9 +50,11 @@ class Settings(NamedTuple):
     batch_size: int | None = None
 
     def net(self, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Overrides of the network settings."""
         return dict(changes or {}) | ({} if self.net_dtype is None else {"dtype": self.net_dtype})
 
     def changes(self, **more: Any) -> dict[str, Any]:
+        """Overrides of the training settings."""
         return more | ({} if self.batch_size is None else {"batch_size": self.batch_size})
 
 

@@ -31,10 +31,12 @@ class Job(NamedTuple):
     """Compile with XLA's defaults, without the library's options and kernels."""
 
     def made(self, beside: int) -> Any:
+        """Make the case, under the job's compilation options."""
         with self._compilation():
             return self.make(beside)
 
     def row(self, made: Any, beside: int) -> Row:
+        """Measure the case, under the job's compilation options."""
         with self._compilation():
             return self.measure(made, beside=beside)
 

@@ -184,7 +184,7 @@ def line(row: dict[str, Any]) -> str:
     """A result as text."""
     compiled = f"compiled in {max(row['compile_seconds'].values()):.1f} s"
     if "compiled_beside" in row:
-        compiled += f" beside {row['compiled_beside']} others"
+        compiled += f" together with {row['compiled_beside']} others"
     else:
         first = row.get("first_step_seconds", row["set_up_seconds"])
         compiled += f", first step after {first:.1f} s"

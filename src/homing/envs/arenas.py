@@ -92,7 +92,7 @@ class Maze:
 
     @property
     def name(self) -> str:
-        return f"{self.layout} maze" if self.layout in LAYOUTS else "own maze"
+        return f"{self.layout} maze" if self.layout in LAYOUTS else "custom maze"
 
     @cached_property
     def grid(self) -> np.ndarray:
@@ -118,6 +118,7 @@ class Maze:
 
     @property
     def wall_cells(self) -> np.ndarray:
+        """Wall cells, bool [rows, columns]."""
         return self.grid == "#"
 
     def cells(self, letter: str) -> np.ndarray:

@@ -28,6 +28,7 @@ def direction(angle: Array) -> Array:
 
 
 def random_angle(key: Key) -> Array:
+    """A uniform angle in [−π, π]."""
     return jax.random.uniform(key, (), jnp.float32, -jnp.pi, jnp.pi)
 
 
@@ -130,4 +131,5 @@ class Away:
         return 2
 
     def from_goal(self, key: Key, goal: Array) -> Array:
+        """Sample a start position for a goal."""
         return goal[:2] + self.distance * direction(random_angle(key))

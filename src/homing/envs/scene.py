@@ -31,6 +31,7 @@ class EnvSpec:
     physics: tuple[str, ...] = ()
 
     def pipelines(self) -> tuple[str, ...]:
+        """Names of the allowed pipelines, the default first."""
         return self.physics or tuple(self.body.pipelines)
 
 
@@ -58,6 +59,7 @@ def check_pipeline(spec: EnvSpec, pipeline: str | None) -> None:
 
 
 def load_engine(spec: EnvSpec, pipeline: str) -> physics.Engine:
+    """Build and compile the model of an environment for a pipeline."""
     check_pipeline(spec, pipeline)
     return physics.load(
         build_model(spec),

@@ -42,6 +42,7 @@ class Timing:
 
     @property
     def dt(self) -> float:
+        """Seconds of one environment step."""
         return self.timestep * self.frames
 
 
@@ -67,6 +68,7 @@ class Layout:
     joint_q: dict[str, int] = field(repr=False)  # joint name -> first entry in q
 
     def link(self, name: str) -> int:
+        """Index of a link by name."""
         if name not in self.links:
             raise unknown("link", name, (n for n in self.links if n))
         return self.links.index(name)

@@ -76,13 +76,16 @@ class Model:
     # -- lookup -----------------------------------------------------------------------------------------
 
     def body(self, name: str):
+        """The body of this name."""
         return _named("body", name, self.spec.bodies)
 
     def geom(self, name: str):
+        """The geom of this name."""
         return _named("geom", name, self.spec.geoms)
 
     @property
     def body_names(self) -> list[str]:
+        """Names of all bodies except the world."""
         return [b.name for b in self.spec.bodies if b.name != "world"]
 
     # -- editing ----------------------------------------------------------------------------------------
@@ -120,6 +123,7 @@ class Model:
     def set_contact(
         self, geoms: Iterable[str], contype: int | None = None, conaffinity: int | None = None
     ) -> None:
+        """Set the contact bits of geoms; None keeps a value."""
         for name in geoms:
             geom = self.geom(name)
             geom.contype = geom.contype if contype is None else contype
@@ -134,10 +138,12 @@ class Model:
                 geom.solimp = [*solimp, *geom.solimp[len(solimp) :]]
 
     def set_gear(self, gears: Sequence[float]) -> None:
+        """Set the gears of all actuators."""
         for actuator, gear in zip(self.spec.actuators, gears, strict=True):
             actuator.gear = [gear, 0, 0, 0, 0, 0]
 
     def add_body(self, name: str, pos: Sequence[float]) -> None:
+        """Add a body to the world."""
         self.spec.worldbody.add_body(name=name, pos=list(pos))
 
     def add_slide(

@@ -52,6 +52,7 @@ class BoundWindow:
 
     @property
     def block(self) -> int:
+        """Side of the block of boxes."""
         return math.isqrt(len(self.geoms))
 
     def place(self, xy: jax.Array) -> jax.Array:

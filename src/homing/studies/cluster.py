@@ -42,6 +42,7 @@ class Task:
 
     @property
     def program(self) -> ProgramFolder:
+        """The folder of the task's program."""
         return StudyFolder(self.study).program(self.id)
 
     def __call__(self) -> str:
@@ -140,6 +141,7 @@ class SlurmJobs:
     def submit(
         self, folder: StudyFolder, programs: Sequence[ProgramFolder], say: Callable[[str], None]
     ) -> None:
+        """Submit all programs as one job array."""
         with self.executor.batch():
             jobs = [
                 self.executor.submit(Task(str(folder.path), program.id, self.cpu)) for program in programs
@@ -185,18 +187,21 @@ class LocalJobs:
     def submit(
         self, folder: StudyFolder, programs: Sequence[ProgramFolder], say: Callable[[str], None]
     ) -> None:
+        """Queue all programs and submit the first ones."""
         for program in programs:
             program.write_state("queued", attempts=program.state().get("attempts", 0))
         self.waiting = [(folder, program) for program in programs]
         self.step()
 
     def step(self) -> None:
+        """Submit queued programs, up to the limit."""
         running = [job for job in self.jobs.values() if not job.done()]
         for folder, program in self.waiting[: max(self.limit - len(running), 0)]:
             self.jobs[program.id] = self.executor.submit(Task(str(folder.path), program.id, self.cpu))
             self.waiting = self.waiting[1:]
 
     def alive(self) -> set[str]:
+        """Ids of programs that are queued or running."""
         queued = {program.id for _, program in self.waiting}
         return queued | {id for id, job in self.jobs.items() if not job.done()}
 

@@ -44,9 +44,11 @@ class ProgramFolder:
         return self.path / LOG
 
     def state(self) -> dict[str, Any]:
+        """The recorded state."""
         return _read(self.path / STATE) if (self.path / STATE).exists() else {"status": "waiting"}
 
     def write_state(self, status: str, **facts: Any) -> None:
+        """Record the state."""
         write_json(self.path / STATE, {"status": status, **facts})
 
     def in_use(self) -> bool:
@@ -63,6 +65,7 @@ class ProgramFolder:
         return False
 
     def forget_checkpoints(self) -> None:
+        """Delete the checkpoints."""
         shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
 
 
@@ -74,6 +77,7 @@ class StudyFolder:
 
     @classmethod
     def existing(cls, path: str | Path) -> StudyFolder:
+        """The folder of an existing study; raises if there is none."""
         folder = cls(path)
         if not (folder.path / STUDY).is_file():
             what = "holds no study (no study.toml)" if folder.path.is_dir() else "does not exist"
@@ -82,6 +86,7 @@ class StudyFolder:
 
     @property
     def go_on(self) -> str:
+        """The command that continues the study."""
         return f"homing study run {self.path}"
 
     # The study and its scale.
@@ -105,9 +110,11 @@ class StudyFolder:
         write_json(self.path / CHOICE, wanted)
 
     def study(self) -> spec.Study:
+        """The parsed study file."""
         return spec.parse((self.path / STUDY).read_text(), _read(self.path / CHOICE)["name"])
 
     def choice(self) -> Choice:
+        """The scale, seeds and settings of the study."""
         stored = _read(self.path / CHOICE)
         return Choice(**{field.name: stored[field.name] for field in dataclasses.fields(Choice)})
 
@@ -116,19 +123,23 @@ class StudyFolder:
         return _read(self.path / ASKED) if (self.path / ASKED).exists() else []
 
     def ask(self, names: Sequence[str]) -> None:
+        """Record runs as requested."""
         write_json(self.path / ASKED, list(dict.fromkeys([*self.asked(), *names])))
 
     # Runs.
 
     def run(self, name: str) -> RunFolder:
+        """The folder of a run."""
         return RunFolder(self.path / "runs" / name)
 
     def runs(self) -> list[RunFolder]:
+        """The folders of all runs."""
         folder = self.path / "runs"
         names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
         return [self.run(name) for name in names if (folder / name / "config.json").is_file()]
 
     def labels(self, run: RunFolder) -> dict[str, Any]:
+        """The grid labels of a run."""
         return _read(run.path / LABELS)
 
     def add_run(self, point: Point) -> None:
@@ -148,23 +159,27 @@ class StudyFolder:
     # Programs.
 
     def program(self, id: str) -> ProgramFolder:
+        """The folder of a program."""
         path = self.path / "programs" / id
         if not (path / PROGRAM).is_file():
             raise ConfigError(f"{self.path} has no program {id}")
         return ProgramFolder(path, tuple(_read(path / PROGRAM)["runs"]))
 
     def programs(self) -> list[ProgramFolder]:
+        """The folders of all programs."""
         folder = self.path / "programs"
         ids = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
         return [self.program(id) for id in ids if (folder / id / PROGRAM).is_file()]
 
     def add_program(self, id: str, names: Sequence[str]) -> ProgramFolder:
+        """Create the folder of a program."""
         path = self.path / "programs" / id
         path.mkdir(parents=True, exist_ok=True)
         write_json(path / PROGRAM, {"runs": list(names)})
         return ProgramFolder(path, tuple(names))
 
     def finished(self, program: ProgramFolder) -> bool:
+        """Whether all runs of a program are finished."""
         return all(self.run(name).summary() is not None for name in program.runs)
 
     def status(self, program: ProgramFolder) -> str:
@@ -177,6 +192,7 @@ class StudyFolder:
         return "interrupted" if status == "running" else status
 
     def config(self, name: str) -> RunConfig:
+        """The config of a run."""
         return self.run(name).config()
 
 

@@ -44,6 +44,7 @@ class Program:
 
     @property
     def id(self) -> str:
+        """A readable, unique name."""
         names = [point.name for point in self.points]
         mark = hashlib.sha256("\n".join(names).encode()).hexdigest()[:6]
         more = f"+{len(names) - 1}" if len(names) > 1 else ""
@@ -51,6 +52,7 @@ class Program:
 
     @property
     def seeds(self) -> int:
+        """Total number of seeds."""
         return self.plan.seeds
 
     @property
@@ -91,18 +93,22 @@ class StudyPlan:
 
     @property
     def runs(self) -> int:
+        """Total number of runs."""
         return sum(len(program.points) for program in self.programs)
 
     @property
     def seeds(self) -> int:
+        """Total number of seeds."""
         return sum(program.seeds for program in self.programs)
 
     @property
     def steps(self) -> int:
+        """Total number of environment steps."""
         return sum(program.seeds * program.plan.total_steps for program in self.programs)
 
     @property
     def memory(self) -> int:
+        """Bytes of the largest program."""
         return max((program.plan.bytes_in_all for program in self.programs), default=0)
 
     @property

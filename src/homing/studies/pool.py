@@ -146,6 +146,7 @@ class Pool:
 
 
 def worker_command(study: Path, id: str) -> list[str]:
+    """The command line of a worker process."""
     return [sys.executable, "-m", "homing", "study", "work", str(study), id]
 
 

@@ -268,6 +268,7 @@ def status(folder: StudyFolder) -> dict[str, Any]:
 
 
 def forget_failed(folder: StudyFolder) -> None:
+    """Delete the checkpoints of failed programs."""
     for program in folder.programs():
         if folder.status(program) == "failed":
             program.forget_checkpoints()

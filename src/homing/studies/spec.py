@@ -53,6 +53,7 @@ class Rule:
     changes: Changes
 
     def holds(self, labels: Mapping[str, Any]) -> bool:
+        """Whether the rule applies to a grid point."""
         return all(labels.get(axis) in values for axis, values in self.when.items())
 
 

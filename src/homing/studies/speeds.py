@@ -62,6 +62,7 @@ def note(study: StudyFolder, program: ProgramFolder) -> None:
 def add(
     device: str, config: RunConfig, seeds: int, steps_per_second: float, evaluation_seconds: float
 ) -> None:
+    """Append a record."""
     entry = {
         "device": device,
         "shape": shape_id(config),

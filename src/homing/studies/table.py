@@ -41,6 +41,7 @@ def write_table(folder: StudyFolder) -> Path:
 
 
 def save(rows: Sequence[Row], path: Path) -> Path:
+    """Write rows as a CSV file."""
     names = columns(rows)
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")

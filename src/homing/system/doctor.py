@@ -27,6 +27,7 @@ class Finding:
 
     @property
     def well(self) -> bool:
+        """Whether the check passed."""
         return not self.fix
 
 

@@ -32,6 +32,7 @@ class Scale(NamedTuple):
 
     @property
     def near_is_low(self) -> bool:
+        """Whether low values mean near."""
         return self.sign < 0
 
 

@@ -76,14 +76,17 @@ def joint_names(engine: Engine, root: str = "root") -> list[str]:
 
 
 def free_names(part: str) -> list[str]:
+    """Names of the coordinates of a free joint."""
     return [f"{part}_{s}" for s in ("x", "y", "z", "qw", "qx", "qy", "qz")]
 
 
 def free_velocity_names(part: str) -> list[str]:
+    """Names of the velocities of a free joint."""
     return [f"{part}_{s}" for s in ("vx", "vy", "vz", "wx", "wy", "wz")]
 
 
 def velocities(names: Sequence[str]) -> list[str]:
+    """Names of the velocities of joints."""
     return [f"{name}_velocity" for name in names]
 
 

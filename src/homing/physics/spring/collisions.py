@@ -55,9 +55,11 @@ class Side(NamedTuple):
     inverse_spin: Number
 
     def arm(self, pos: Vec) -> Vec:
+        """Arm from the centre of mass to a point."""
         return minus(pos, self.bodies.pos)
 
     def vel(self, arm: Vec) -> Vec:
+        """Velocity of the point at `arm`."""
         return plus(self.bodies.vel, cross(self.bodies.ang, arm))
 
     def inverse_effective_mass(self, arm: Vec, direction: Vec) -> Number:

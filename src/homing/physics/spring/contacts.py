@@ -96,25 +96,30 @@ def sphere_plane(sphere: Sphere, normal: Vec, height: Number) -> list[Contact]:
 
 
 def capsule_plane(capsule: Capsule, normal: Vec, height: Number) -> list[Contact]:
+    """Contacts of both end spheres with a plane."""
     ends = [Sphere(end, capsule.radius) for end in _ends(capsule)]
     return [contact for end in ends for contact in sphere_plane(end, normal, height)]
 
 
 def sphere_sphere(a: Sphere, b: Sphere) -> list[Contact]:
+    """Contact of two spheres."""
     normal, gap = unit(minus(b.centre, a.centre))
     dist = gap - add(a.radius, b.radius)
     return [Contact(dist, plus(a.centre, scale(add(a.radius, 0.5 * dist), normal)), normal)]
 
 
 def sphere_capsule(sphere: Sphere, capsule: Capsule) -> list[Contact]:
+    """Contact of a sphere with a capsule."""
     return sphere_sphere(sphere, Sphere(_nearest(capsule, sphere.centre), capsule.radius))
 
 
 def capsule_sphere(capsule: Capsule, sphere: Sphere) -> list[Contact]:
+    """Contact of a capsule with a sphere."""
     return sphere_sphere(Sphere(_nearest(capsule, sphere.centre), capsule.radius), sphere)
 
 
 def capsule_capsule(a: Capsule, b: Capsule) -> list[Contact]:
+    """Contact at the closest points of two capsules."""
     on_a, on_b = _nearest_points(a, b)
     return sphere_sphere(Sphere(on_a, a.radius), Sphere(on_b, b.radius))
 

@@ -67,6 +67,7 @@ class Axis:
 
     @property
     def slides(self) -> bool:
+        """Whether any link slides along this axis."""
         return any(np.any(a) for a in self.slide)
 
     def beyond(self, value: Number) -> Number:
@@ -178,6 +179,7 @@ class Joints:
     # -- forces -----------------------------------------------------------------------------------------
 
     def pose(self, bodies: Bodies) -> Pose:
+        """The joints of bodies in the world frame."""
         parent = self._parents(bodies)
         own, base = matrix(bodies.rot), matrix(parent.rot)
         arm, base_arm = rotate(own, self.child_arm), rotate(base, self.parent_arm)

@@ -43,6 +43,7 @@ def _is(a: Number, value: float) -> bool:
 
 
 def mul(a: Number, b: Number) -> Number:
+    """ab, without tracing products with the constants 0 and 1."""
     if _is(a, 0.0) or _is(b, 0.0):
         return 0.0
     if _is(a, 1.0):
@@ -51,6 +52,7 @@ def mul(a: Number, b: Number) -> Number:
 
 
 def add(*terms: Number) -> Number:
+    """Sum, without tracing constant zeros."""
     total: Number = 0.0
     for term in terms:
         if not _is(term, 0.0):
@@ -59,28 +61,34 @@ def add(*terms: Number) -> Number:
 
 
 def sub(a: Number, b: Number) -> Number:
+    """a − b, without tracing constant zeros."""
     if _is(b, 0.0):
         return a
     return -b if _is(a, 0.0) else a - b
 
 
 def plus(*vectors: Vec) -> Vec:
+    """Sum of vectors."""
     return tuple(add(*terms) for terms in zip(*vectors, strict=True))
 
 
 def minus(u: Vec, v: Vec) -> Vec:
+    """u − v."""
     return tuple(sub(a, b) for a, b in zip(u, v, strict=True))
 
 
 def scale(s: Number, v: Vec) -> Vec:
+    """s v."""
     return tuple(mul(s, a) for a in v)
 
 
 def dot(u: Vec, v: Vec) -> Number:
+    """u · v."""
     return add(*(mul(a, b) for a, b in zip(u, v, strict=True)))
 
 
 def cross(u: Vec, v: Vec) -> Vec:
+    """u × v."""
     return (
         sub(mul(u[1], v[2]), mul(u[2], v[1])),
         sub(mul(u[2], v[0]), mul(u[0], v[2])),
@@ -89,6 +97,7 @@ def cross(u: Vec, v: Vec) -> Vec:
 
 
 def where(condition: Number, yes: Vec, no: Vec) -> Vec:
+    """Elementwise selection of vectors; equal constants are not traced."""
     same = lambda a, b: isinstance(a, float) and isinstance(b, float) and a == b
     return tuple(a if same(a, b) else jnp.where(condition, a, b) for a, b in zip(yes, no, strict=True))
 
@@ -150,6 +159,7 @@ def constants(values: np.ndarray) -> Vec:
 
 
 def floats(values: np.ndarray) -> Vec:
+    """Values as a tuple of floats."""
     return tuple(float(a) for a in values)
 
 
@@ -168,6 +178,7 @@ def pick(x: Number, index: np.ndarray) -> Number:
 
 
 def pick_all(v: Vec, index: np.ndarray, weight: Number = 1.0) -> Vec:
+    """`pick` of every component, times a weight."""
     return tuple(mul(weight, pick(a, index)) for a in v)
 
 
