@@ -170,8 +170,8 @@ def _searched(
     ahead = _vector(direction)
     step = search(jnp.sum(ahead * smooth_gradient), jnp.sum(ahead * curved), residual, rate, constraints)
     residual = residual + step * rate
-    moved, smooth_gradient = _vector(a) + step * ahead, smooth_gradient + step * curved
-    return columns, constraints.active_stiffness(residual), moved, smooth_gradient, residual
+    active = constraints.active_stiffness(residual)
+    return columns, active, _vector(a) + step * ahead, smooth_gradient + step * curved, residual
 
 
 def _warp_lanes(size: int) -> tuple[Array, Array]:
