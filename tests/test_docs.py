@@ -1,7 +1,9 @@
-"""The docs' site: it builds without a warning, its links lead somewhere, and it asks no other address."""
+"""The docs: the site builds without a warning, its links resolve, and every Python block of a page runs."""
 
 import json
+import os
 import re
+import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -23,19 +25,21 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        told = dict(attrs)
-        if tag in LOADS and told.get(LOADS[tag]) and told.get("rel") not in ("canonical", "next", "prev"):
-            self.loads.add(told[LOADS[tag]])
-        if tag == "a" and told.get("href"):
-            self.links.add(told["href"])
-        self.names |= {told[name] for name in ("id", "name") if told.get(name)}
+        attributes = dict(attrs)
+        if (
+            tag in LOADS
+            and attributes.get(LOADS[tag])
+            and attributes.get("rel") not in ("canonical", "next", "prev")
+        ):
+            self.loads.add(attributes[LOADS[tag]])
+        if tag == "a" and attributes.get("href"):
+            self.links.add(attributes["href"])
+        self.names |= {attributes[name] for name in ("id", "name") if attributes.get(name)}
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The whole site, built strictly: a warning is an error."""
-    import os
-
     os.environ["NO_MKDOCS_2_WARNING"] = "1"
     from mkdocs.commands.build import build
     from mkdocs.config import load_config
@@ -60,6 +64,7 @@ def test_the_site_has_its_pages(site):
         "training",
     }
     wanted |= {"report", "api", "commands", "changelog", "results", "architecture", "fidelity"}
+    wanted |= {"glossary", "contributing", "agents/srl"}
     wanted |= {f"howto/{name}" for name in ("own-environment", "own-agent", "own-loss", "resume", "gpu")}
     assert {f"{name}.html" for name in wanted} <= set(pages)
     assert (out / "notebooks" / NOTEBOOK.name).is_file()
@@ -107,9 +112,63 @@ def test_the_reference_tells_what_there_is(site):
     api, commands = ((out / f"{name}.html").read_text() for name in ("api", "commands"))
     for name in ("train", "resume", "evaluate", "load", "make", "register", "write_report"):
         assert f'id="{name}"' in api
-    assert "Environment steps of each seed, all lanes together" in api  # settings have their texts
+    assert "Environment steps of each seed, all environments together" in api  # settings have their texts
     for name in ("train", "report", "watch", "eval", "render"):
         assert f'id="homing-{name}"' in commands
+
+
+# Code blocks of the pages.
+
+NOT_RUN = re.compile(r"<!-- not run: \S.* -->")
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+
+
+def code_of(text: str) -> str:
+    """The Python blocks of a page as one script, on the lines that they have in the page; the rest is blank."""
+    kept, inside, skip, before = [], False, False, ""
+    for line in text.splitlines():
+        if line.startswith("```"):
+            opens = not inside and line.strip() == "```python"
+            inside, skip = opens, opens and bool(NOT_RUN.fullmatch(before))
+            kept.append("")
+        else:
+            kept.append(line if inside and not skip else "")
+        before = line.strip() or before
+    return "\n".join(kept) + "\n"
+
+
+def test_blocks_keep_their_lines_and_marked_ones_are_left_out():
+    blocks = ["a = 1"], ["b"], ["d = a"]
+    first, second, third = (["```python", *lines, "```"] for lines in blocks)
+    page = ["text", *first, "<!-- not run: reason -->", "", *second, "```bash", "c", "```", *third]
+    lines = code_of("\n".join(page)).splitlines()
+    assert [(i, line) for i, line in enumerate(lines) if line] == [(2, "a = 1"), (13, "d = a")]
+
+
+def test_few_blocks_are_left_out():
+    marked = [p.name for p in PAGES for line in p.read_text().splitlines() if NOT_RUN.fullmatch(line.strip())]
+    assert len(marked) <= 4, marked
+
+
+@pytest.mark.parametrize(
+    "page",
+    [p for p in PAGES if code_of(p.read_text()).strip()],
+    ids=lambda p: p.relative_to(ROOT).as_posix(),
+)
+def test_the_code_of_a_page_runs(page, tmp_path):
+    """As a reader would run it: in a new process, in an empty folder."""
+    script = tmp_path / f"{page.stem}.py"
+    script.write_text(code_of(page.read_text()))
+    work = tmp_path / "work"
+    work.mkdir()
+    known = os.environ | {
+        "PYTHONPATH": str(ROOT / "src"),
+        "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax"),
+    }
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=work, env=known, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 # The notebook.
