@@ -60,7 +60,15 @@ def test_the_example_of_an_own_agent_learns_to_imitate(example):
     obs = Obs(state=state, goal=state[:, :2] + 0.5)
     ones = jnp.ones(64)
     action = 0.5 * jnp.tanh(state[:, 1:])
-    batch = Batch(obs, action, next_obs=obs, reward=ones, discount=ones, weight=ones, steps_to_termination=jnp.inf * ones)
+    batch = Batch(
+        obs,
+        action,
+        next_obs=obs,
+        reward=ones,
+        discount=ones,
+        weight=ones,
+        steps_to_termination=jnp.inf * ones,
+    )
     learner, losses = agent.init(k_init), []
     update = jax.jit(agent.update)
     for _ in range(200):
