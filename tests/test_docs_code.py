@@ -1,5 +1,6 @@
 """What the docs tell a reader to type: every Python block runs, every command parses, no old name is left."""
 
+import dataclasses
 import os
 import re
 import shlex
@@ -7,10 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import probes
 import pytest
 
 from homing import api
+from homing.agents import OnPolicyAgent, make_agent
 from homing.cli.main import main
+from homing.config.presets import preset
+from homing.report.names import KNOWN
+from homing.training.build import make_loop, make_plan
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -143,3 +151,36 @@ OLD = re.compile(
 @pytest.mark.parametrize("page", TEXTS, ids=name_of)
 def test_no_old_name_is_left(page):
     assert not OLD.findall(page.read_text())
+
+
+# The glossary.
+
+
+def measured_by(agent: str, **settings) -> set[str]:
+    """Names of all that a run of the agent measures; only shapes are traced."""
+    chosen = preset(agent, "quickstart")
+    config = dataclasses.replace(chosen.agent, **settings)
+    env = probes.walk(num_envs=chosen.train.num_envs)
+    made = make_agent(config, env.spec)
+    loop = make_loop(env, made, make_plan(chosen.train, env, made))
+    train = jax.eval_shape(loop.init, jax.random.key(0))
+    # Off-policy agents are measured at evaluations.
+    trained = jax.eval_shape(loop.epoch, train, 0, 1)[1] if isinstance(made, OnPolicyAgent) else {}
+    scores = jax.eval_shape(lambda state: loop.evaluate(state, jnp.int32(1), env), train)
+    names = {f"train/{name}" for name in trained if name != "finite"}
+    return names | {name if "/" in name else f"eval/{name}" for name in scores}
+
+
+@pytest.mark.parametrize(
+    ("agent", "settings"),
+    [
+        ("crl", {"survival_head": True}),
+        ("srl", {"survival_weight": 1.0, "horizon": 20}),
+        ("sac", {}),
+        ("td3", {}),
+        ("ppo", {}),
+    ],
+)
+def test_the_glossary_has_every_metric(agent, settings, keys_reused_on_purpose):
+    text = (ROOT / "docs" / "glossary.md").read_text()
+    assert {name for name in measured_by(agent, **settings) | set(KNOWN) if f"`{name}`" not in text} == set()
