@@ -7,14 +7,14 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all coverage check format docs serve clean
+.PHONY: help setup quickstart test test-all check format docs serve clean
 
 help:
 	@echo "make quickstart   set up, then train a small agent on the CPU and show what it does"
 	@echo "make test         set up, then run the tests (about ten minutes on two cores, less when repeated)"
 	@echo "make test-all     the same with the slow tests"
-	@echo "make coverage     the fast tests with line coverage, in htmlcov/"
 	@echo "make check        formatter, linter, type checker"
+	@echo "make coverage     the fast tests with line coverage, in htmlcov/"
 	@echo "make docs         make the generated parts of docs/ again and the site from them, in site/"
 	@echo "make serve        show the site on this machine and follow changes"
 
@@ -35,13 +35,14 @@ test: $(READY)
 test-all: $(READY)
 	$(PYTEST)
 
-coverage: $(READY)
-	$(PYTEST) -m "not slow" --cov=homing --cov-report=term:skip-covered --cov-report=html
-
 check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
+
+.PHONY: coverage
+coverage: $(READY)
+	$(PYTEST) -m "not slow" --cov=homing --cov-report=term:skip-covered --cov-report=html
 
 format: $(READY)
 	$(BIN)/ruff format .
