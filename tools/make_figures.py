@@ -99,8 +99,8 @@ def loop() -> Figure:
     for k in range(3):
         corner = (0.3 + 0.22 * k, 0.2 + 0.22 * k)
         panel.add_patch(Rectangle(corner, 13.4, 4.5, facecolor="#eef3f8", edgecolor=GREY, zorder=k))
-    panel.text(13.9, 4.55, "seeds 0 … S−1, side by side", ha="right", fontsize=9, zorder=9)
-    texts = ("environments\n[N lanes]", "replay\non the device", "goals in\nhindsight", "updates")
+    panel.text(13.9, 4.55, "seeds 0 … S−1, vmapped", ha="right", fontsize=9, zorder=9)
+    texts = ("N\nenvironments", "replay\non the device", "relabelled\ngoals", "updates")
     for k, text in enumerate(texts):
         x = 1.2 + 3.4 * k
         box = FancyBboxPatch(
