@@ -13,6 +13,7 @@ from homing.envs import reset_pool
 from homing.envs.info import EnvInfo, check_reward, check_shapes, check_size, describe
 from homing.envs.scene import EnvSpec, Scene
 from homing.envs.tasks.base import point_distances
+from homing.errors import ConfigError
 from homing.types import Array, EnvState, Key, Metrics, Obs
 
 __all__ = ["EnvInfo", "GoalEnv", "check_size"]
