@@ -112,7 +112,7 @@ def test_a_module_turns_the_cache_of_traces_off(my_module, monkeypatch):
         ("import no_such_package_anywhere", "fails on import: ModuleNotFoundError"),
         ("1 / 0", "fails on import: ZeroDivisionError: division by zero"),
         ("def (", "fails on import: SyntaxError"),
-        ("import homing; homing.register('ant', None, None)", "exists already"),
+        ("import homing; homing.register('ant', None, None)", "already exists"),
     ],
 )
 def test_a_broken_module_is_one_message(tmp_path, monkeypatch, capsys, source, words):

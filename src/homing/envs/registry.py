@@ -1,4 +1,4 @@
-"""The table of environments."""
+"""The registry of environments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from homing.envs.base import GoalEnv
 from homing.envs.bodies import Ant, Body, HalfCheetah, Humanoid, Point, PusherArm, Reacher
 from homing.envs.goals import Away, Box, Cells, Points, Ring
 from homing.envs.scene import EnvSpec
-from homing.envs.tasks import Block, PushPucks, Reach, Soccer
+from homing.envs.tasks import Block, PushPucks, Reach, Soccer, Task
 from homing.errors import ConfigError, shown, unknown
 
 TORSO = ("torso_x", "torso_y")
@@ -26,7 +26,7 @@ PUSH_ANT = Ant(
     solimp=(0.995, 0.995, 0.01),
     rest_height=0.75,
     solver=(("iterations", 4), ("ls_iterations", 8), *Ant().solver[2:]),
-    contacts=24,  # of 77 that are possible; the block on the floor in a corner has 12, an ant 5 and few more
+    contacts=24,  # of 77 possible: the block resting in a corner has 12, an ant about 5
 )
 SOCCER_MAZE = Soccer(goals=Cells("G"), balls=Cells("B"), starts=Cells("R"))
 PUCKS = Box((0.25, -0.35), (0.65, -0.05))
@@ -115,7 +115,7 @@ ENVIRONMENTS: dict[str, EnvSpec] = {
     **{f"point_{name}_maze_eval": _point_maze(f"{name}_eval") for name in ("u", "big")},
 }
 
-# Names under which the original code knows the same environments.
+# Names of the same environments in the original code.
 ALIASES: dict[str, str] = {
     "cheetah": "half_cheetah_fixed",
     "ant_ball": "ant_soccer",
@@ -132,7 +132,7 @@ ALIASES: dict[str, str] = {
 
 
 def env_ids() -> tuple[str, ...]:
-    """All environments, without aliases: the package's, registered ones and those of installed plugins."""
+    """Ids of all environments, without aliases: the package's, registered ones and those of plugins."""
     plugins.load_entry_points(plugins.ENVS)
     return tuple(ENVIRONMENTS)
 
@@ -143,29 +143,30 @@ def is_env(name: str) -> bool:
 
 
 def resolve(id: str) -> str:
-    """The environment's own id, also for an alias."""
+    """The canonical id of an environment id or alias."""
     if not isinstance(id, str) or not is_env(id):
         raise unknown("environment", id, (*ENVIRONMENTS, *ALIASES))
     return ALIASES.get(id, id)
 
 
 def get_spec(id: str) -> EnvSpec:
+    """The spec of an environment id or alias."""
     return ENVIRONMENTS[resolve(id)]
 
 
 def register(
     id: str,
     body: Body,
-    task: Any,
+    task: Task,
     arena: Arena | None = None,
     physics: tuple[str, ...] = (),
     overwrite: bool = False,
 ) -> EnvSpec:
-    """Add an environment to the table, so that `make` and, with `--import`, the command line know it."""
+    """Register an environment under an id, for `make` and, with `--import`, the command line."""
     if not isinstance(id, str) or not id or not id.replace("_", "").isalnum() or id != id.lower():
-        raise ConfigError(f"an environment id is made of small letters, digits and _, not {id!r}")
+        raise ConfigError(f"an environment id consists of lower-case letters, digits and _, not {shown(id)}")
     if (id in ENVIRONMENTS or id in ALIASES) and not overwrite:
-        raise ConfigError(f"environment {id!r} exists already; choose another id or pass overwrite=True")
+        raise ConfigError(f"environment {id!r} already exists; choose another id or pass overwrite=True")
     spec = EnvSpec(body, task, arena if arena is not None else Floor(), tuple(physics))
     ENVIRONMENTS[id] = spec
     plugins.note_owner(plugins.ENVS, id, plugins.calling_module())
@@ -180,11 +181,11 @@ def make(
     reward: str = "sparse",
     options: Mapping[str, Any] | None = None,
 ) -> GoalEnv:
-    """A batch of environments.
+    """Make a batch of parallel environments.
 
-    physics: another pipeline than the environment's own, where its body is tuned for it
+    physics: physics pipeline, one that the body is tuned for; None is the environment's default
     reward:  "sparse" (1 within the threshold) or "dense"
-    options: settings of the body, the task or the arena by dotted name, `{"task.within": 0.3}`
+    options: settings of the body, task or arena by dotted name, `{"task.within": 0.3}`
     """
     own = resolve(id)
     spec = ENVIRONMENTS[own]
@@ -198,11 +199,11 @@ def make(
 
 
 def _replace(part: Any, path: str, names: list[str], value: Any) -> Any:
-    """`part` with the setting that `names` leads to changed; every part is a frozen dataclass."""
+    """`part` with the nested field `names` replaced; every part is a frozen dataclass."""
     fields = [f.name for f in dataclasses.fields(part)] if dataclasses.is_dataclass(type(part)) else []
     if names[0] not in fields:
         if not fields:
-            raise ConfigError(f"option {path!r} leads past a plain value")
+            raise ConfigError(f"option {path!r} names a field of a plain value")
         raise unknown(f"setting in option {path!r}:", names[0], fields)
     old = getattr(part, names[0])
     if len(names) > 1:
