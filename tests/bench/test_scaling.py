@@ -35,8 +35,8 @@ def fake_row(point, settings, last, ahead):
     width = (point.net or {}).get("width", 256)
     return row | {
         "updates_per_second": 100.0 * point.seeds, "microseconds_per_update": 10.0 * width,
-        "flops_per_update": 1e6 * width**2, "tflops_per_second": 1.0, "flops_share": 0.5,
-        "ceilings": CEILINGS,
+        "flops_per_update": 1e6 * width**2, "tflops_per_second": 1.0, "flops_fraction": 0.5,
+        "roofline": CEILINGS,
     }  # fmt: skip
 
 

@@ -206,7 +206,7 @@ def test_bench_train_measures_and_writes(capsys, tmp_path, monkeypatch):
     assert parts["update"] == pytest.approx(
         1e-6 * learner["microseconds_per_update"] * row["updates_per_iteration"]
     )
-    assert set(learner["ceilings"]) >= {"float32_tflops_per_second", "bytes_per_second"}
+    assert set(learner["roofline"]) >= {"float32_tflops_per_second", "bytes_per_second"}
 
 
 def test_each_agent_has_its_own_flags(capsys):

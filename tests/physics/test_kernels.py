@@ -98,7 +98,9 @@ def test_a_cpu_beside_a_gpu_has_the_twin(monkeypatch, rows):
     plain = generalized._constraint_force(state)
     monkeypatch.setattr(xla, "kernels", lambda asked_for=False: True)
     traced = str(jax.make_jaxpr(lambda: generalized._constraint_force(state))())
-    assert ("pallas_call" in traced) == (rows < generalized.MOST_ROWS), "large matrices have no kernel"
+    assert ("pallas_call" in traced) == (rows < generalized.MAX_KERNEL_CONSTRAINTS), (
+        "large matrices have no kernel"
+    )
     np.testing.assert_allclose(jax.jit(lambda: generalized._constraint_force(state))(), plain, atol=1e-5)
 
 

@@ -107,7 +107,7 @@ def test_the_deepest_contacts_are_all_that_touch():
 @pytest.mark.slow
 @pytest.mark.parametrize("id", ["half_cheetah", "ant_push"])
 def test_accelerations_are_at_least_as_exact_as_mujocos(id):
-    """On systems as they occur: lanes that act at random until some touch the floor, a wall or a limit."""
+    """On systems as they occur: environments that act at random until some touch the floor, a wall or a limit."""
     engine = scene(id, "mjx").engine
     acts = jax.random.uniform(jax.random.key(7), (15, 48, engine.layout.act_size), minval=-1.0, maxval=1.0)
     step = lambda state, act: (engine.step(state, act), None)
