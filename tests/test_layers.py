@@ -27,7 +27,7 @@ ALLOWED = {
     "runs": BASE | {"config", "networks", "system"},
     "training": BASE | {"agents", "compile", "config", "data", "envs", "networks", "runs"},
     "policies": BASE | {"agents", "config", "envs", "networks", "runs", "training"},
-    "viz": BASE | {"data", "envs", "physics", "policies"},
+    "viz": BASE | {"agents", "config", "data", "envs", "physics", "policies", "runs"},
     "play": BASE | {"config", "data", "envs", "physics", "policies", "training", "viz"},
     "report": BASE | {"runs"},
     "bench": BASE
