@@ -248,7 +248,7 @@ def test_other_starts():
         (lambda: Box((0.0,), (1.0, 2.0)), "low ≤ high"),
         (lambda: Points(()), "points"),
         (lambda: Points(((1.0,), (1.0, 2.0))), "one size"),
-        (lambda: Maze("###\n#R#\n##"), "equally long"),
+        (lambda: Maze("###\n#R#\n##"), "same length"),
         (lambda: Maze("###\n#X#\n###"), "X"),
         (lambda: Maze("###\n#.#\n###"), "no start"),
         (lambda: Cells("G").draw(jax.random.key(0), Maze("###\n#R#\n###")), "no cell marked G"),
