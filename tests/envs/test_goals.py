@@ -247,7 +247,7 @@ def test_other_starts():
         (lambda: Box((0.0,), (-1.0,)), "low ≤ high"),
         (lambda: Box((0.0,), (1.0, 2.0)), "low ≤ high"),
         (lambda: Points(()), "points"),
-        (lambda: Points(((1.0,), (1.0, 2.0))), "one size"),
+        (lambda: Points(((1.0,), (1.0, 2.0))), "equal size"),
         (lambda: Maze("###\n#R#\n##"), "same length"),
         (lambda: Maze("###\n#X#\n###"), "X"),
         (lambda: Maze("###\n#.#\n###"), "no start"),
