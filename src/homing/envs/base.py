@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from homing.bounds import check_value
 from homing.envs import reset_pool
+from homing.envs.goal_groups import GoalGroups, goal_groups
 from homing.envs.info import EnvInfo, check_reward, check_shapes, describe
 from homing.envs.scene import EnvSpec, Scene
 from homing.envs.tasks.base import point_distances
@@ -145,6 +146,11 @@ class GoalEnv:
 
     def _total(self, achieved_goal: Array, goal: Array) -> Array:
         return jnp.sum(point_distances(achieved_goal, goal, self.task.parts), axis=-1)
+
+    @property
+    def goal_groups(self) -> GoalGroups:
+        """Groups of goals by which evaluations are broken down."""
+        return goal_groups(self.scene.spec)
 
     def seed_axes(self) -> EnvState:
         """`in_axes` for `jax.vmap` over seeds: every field is per seed except the clock.
