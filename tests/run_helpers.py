@@ -10,9 +10,11 @@ import jax
 import numpy as np
 import pytest
 from probes import walk
+from safetensors.numpy import load_file
 
 from homing.config import run as run_settings
 from homing.config.offpolicy import TrainConfig
+from homing.config.presets import preset
 from homing.config.run import RunConfig, SaveConfig
 from homing.networks import NetConfig
 from homing.runs.folder import RunFolder
@@ -37,7 +39,7 @@ SAVE = SaveConfig(checkpoint_minutes=0, tensorboard="off")
 
 def probe_config(**changes: Any) -> RunConfig:
     """A run of two seeds in 24 iterations and four evaluations."""
-    agent = run.preset("crl", "quickstart").agent
+    agent = preset("crl", "quickstart").agent
     agent = dataclasses.replace(agent, critic_net=NET, actor_net=NET, representation_dim=8)
     config = RunConfig(agent="crl", env="walk", train=TRAIN, settings=agent, seeds=(3, 4), save=SAVE)
     return dataclasses.replace(config, **changes)
@@ -90,8 +92,7 @@ def results(path: Path) -> tuple[list[dict], dict[str, np.ndarray]]:
         {name: v for name, v in row.items() if not name.startswith(("time/", "speed/"))}
         for row in RunFolder(path).rows()
     ]
-    with np.load(Path(path) / "policies" / "last.npz") as file:
-        return rows, {name: file[name] for name in file.files}
+    return rows, load_file(Path(path) / "policies" / "last.safetensors")
 
 
 def assert_same_results(path: Path, other: Path) -> None:

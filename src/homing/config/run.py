@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from homing.agents import AGENTS
+from homing.config.decoding import decode
 from homing.config.presets import DEFAULT, preset
 from homing.envs.registry import resolve
 from homing.errors import ConfigError, unknown
@@ -120,26 +120,16 @@ def identity(config: RunConfig) -> dict[str, Any]:
     return {name: value for name, value in known.items() if name != "save"}
 
 
-def from_json(content: Mapping[str, Any]) -> RunConfig:
-    """The inverse of `to_json`; settings that this version does not know are an error."""
+def from_json(content: Any) -> RunConfig:
+    """The inverse of `to_json`; what is missing, unknown or of another type is a ConfigError."""
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"a run's settings are an object, not a {type(content).__name__}")
+    for name in ("agent", "env", "settings", "train"):
+        if name not in content:
+            raise ConfigError(f"a run's settings have a {name!r}, and here there is none")
     agent = content["agent"]
-    if agent not in AGENTS:
-        raise unknown("agent", agent, AGENTS)
+    if not isinstance(agent, str) or agent not in AGENTS:
+        raise unknown("agent", str(agent), AGENTS)
     settings = decode(AGENTS[agent][0], content["settings"])
     train = decode(type(preset(agent, DEFAULT).train), content["train"])
     return decode(RunConfig, {**content, "settings": settings, "train": train})
-
-
-def decode(kind: type, content: Mapping[str, Any]) -> Any:
-    """A dataclass from the plain values of its fields, nested ones too."""
-    hints = typing.get_type_hints(kind)
-    values = {}
-    for name, value in content.items():
-        if name not in hints:
-            raise unknown(f"setting of {kind.__name__} in a run's config:", name, hints)
-        if dataclasses.is_dataclass(hints[name]) and isinstance(value, Mapping):
-            value = decode(hints[name], value)  # type: ignore[arg-type]
-        elif typing.get_origin(hints[name]) is tuple:
-            value = tuple(value)
-        values[name] = value
-    return kind(**values)
