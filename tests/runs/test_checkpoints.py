@@ -7,12 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from homing.agents.crl import CRL, CRLConfig
 from homing.errors import HomingError
-from homing.networks import NetConfig
 from homing.runs.checkpoints import Checkpoints, fingerprints
 from homing.runs.folder import WriteError
-from homing.types import Obs
 
 
 def state(seed=0):

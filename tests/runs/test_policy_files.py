@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from test_checkpoints import assert_same
 
 from homing.agents.crl import CRL, CRLConfig
 from homing.errors import HomingError
@@ -40,7 +39,8 @@ def test_policies_are_plain_arrays_without_optimisers(tmp_path, agent, shapes, l
     assert not any("opt_state" in name for name in load_file(path))
     read, iteration = load_policy(path, shapes, 2)
     assert iteration == 7
-    assert_same(read, parameters(learner))
+    assert jax.tree.structure(read) == jax.tree.structure(parameters(learner))
+    jax.tree.map(np.testing.assert_array_equal, read, parameters(learner))
     obs = Obs(state=jnp.ones((2, 5, 3)), goal=jnp.ones((2, 5, 1)))
     act = jax.vmap(lambda learner, obs: agent.act(learner, obs, jax.random.key(0), explore=False))
     np.testing.assert_array_equal(act(read, obs), act(learner, obs))
@@ -70,5 +70,5 @@ def test_policies_of_other_seeds_are_refused(tmp_path, shapes, learner, seeds, p
 def test_weights_of_another_shape_are_refused(tmp_path, shapes, learner):
     grown = jax.tree.map(lambda x: jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 1)]), learner)
     save_policy(tmp_path / "last.safetensors", grown, 7)
-    with pytest.raises(HomingError, match="not those of its config.json"):
+    with pytest.raises(HomingError, match="not those of its config"):
         load_policy(tmp_path / "last.safetensors", shapes, 2)

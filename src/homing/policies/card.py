@@ -11,7 +11,7 @@ from homing.config.presets import preset
 from homing.config.run import RunConfig, to_json
 from homing.errors import HomingError
 from homing.runs.folder import RunFolder
-from homing.runs.records import (
+from homing.runs.validation import (
     COLUMNS,
     COUNT,
     METRIC,

@@ -28,7 +28,7 @@ from homing.runs.policy_files import (
     policy_tensors,
     to_learner,
 )
-from homing.runs.records import SEED, is_count
+from homing.runs.validation import SEED, is_count
 from homing.runs.strict_json import open_plain
 from homing.runs.tensors import SUFFIX, Tensor, TensorFile, write_tensors
 from homing.training.build import environment
@@ -122,7 +122,9 @@ def locate(source: str | Path) -> Path:
         if path.exists():
             raise ConfigError(f"{source} is neither a folder nor a regular file; name a run or a policy file")
     except OSError as error:
-        raise ConfigError(f"{name[:60]} is no usable path ({error.strerror}); name a run or a policy file") from error
+        raise ConfigError(
+            f"{name[:60]} is no usable path ({error.strerror}); name a run or a policy file"
+        ) from error
     if name in shipped_names():
         return shipped(name)
     if path.suffix or len(path.parts) > 1:

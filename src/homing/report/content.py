@@ -1,4 +1,4 @@
-"""All that a page shows, as plain values for JSON: curves, tables, settings, machines, films."""
+"""The content of a page as plain values for JSON: curves, tables, settings, machines, films."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AXES = ("step", "hours")
 
 @dataclasses.dataclass(frozen=True)
 class Content:
-    """What runs have come to: `groups` to compute with, `page` to show."""
+    """The results of some runs: `groups` to compute with, `page` to show."""
 
     groups: Sequence[Group]
     page: dict[str, Any]
@@ -115,12 +115,12 @@ def _remembered(group: Group, name: str, memory: dict[str, Any]) -> dict[str, An
 
 def _bands(group: Group, name: str) -> dict[str, Any]:
     """IQM and interval against steps, and for evaluations against time too."""
-    told = {}
+    bands = {}
     for axis in AXES if name.startswith("eval/") else AXES[:1]:
         found = group.band(name, axis, BAND_POINTS, BAND_RESAMPLES)
         if found is not None:
-            told[axis] = {"x": rounded(found[0]), **band_values(found[1])}
-    return told
+            bands[axis] = {"x": rounded(found[0]), **band_values(found[1])}
+    return bands
 
 
 def band_values(band: Band) -> dict[str, list[float | None]]:
@@ -148,10 +148,10 @@ def _final(values: np.ndarray) -> dict[str, Any] | None:
 
 def estimate_values(e: Estimate) -> dict[str, Any]:
     """Value and interval; one value alone has none."""
-    told: dict[str, Any] = {"value": number(e.value), "count": e.count}
+    values: dict[str, Any] = {"value": number(e.value), "count": e.count}
     if e.count > 1:
-        told |= {"low": number(e.low), "high": number(e.high)}
-    return told
+        values |= {"low": number(e.low), "high": number(e.high)}
+    return values
 
 
 def number(value: float) -> float | None:
@@ -176,8 +176,8 @@ def _comparison(groups: Sequence[Group], methods: Sequence[str]) -> dict[str, An
         "tasks": found["tasks"],
         "own_tasks": [{"method": place[m], "tasks": tasks} for m, tasks in found["own_tasks"].items()],
         "aggregates": [
-            {"method": place[m]} | {name: estimate_values(e) for name, e in told.items()}
-            for m, told in found["aggregates"].items()
+            {"method": place[m]} | {name: estimate_values(e) for name, e in estimates.items()}
+            for m, estimates in found["aggregates"].items()
         ],
         "thresholds": rounded(comparison.THRESHOLDS),
         "profiles": [{"method": place[m], **band_values(band)} for m, band in found["profiles"].items()],

@@ -63,12 +63,12 @@ class Group:
 
     def fingerprint(self, name: str) -> str:
         """Changes when a curve of the metric does."""
-        told = hashlib.sha256()
+        digest = hashlib.sha256()
         for curve in self.curves:
             if name in curve.values:
                 for array in (curve.step, curve.hours, curve.values[name]):
-                    told.update(array.tobytes() + b"|")
-        return told.hexdigest()
+                    digest.update(array.tobytes() + b"|")
+        return digest.hexdigest()
 
     def band(self, name: str, axis: str, points: int, resamples: int) -> tuple[np.ndarray, stats.Band] | None:
         """Places on the axis (`step` or `hours`) and the IQM there, where at least half of the seeds are."""
@@ -165,12 +165,12 @@ def _belongs(name: str, parts: Sequence[str]) -> bool:
 
 def _labels(heads: Sequence[str], details: Sequence[Mapping[str, Any]]) -> list[str]:
     """The head alone where it says all; otherwise with the details that vary among its equals."""
-    told = [""] * len(heads)
+    labels = [""] * len(heads)
     for head in dict.fromkeys(heads):
         places = [i for i, h in enumerate(heads) if h == head]
         for i, words in zip(places, _distinctions([details[i] for i in places]), strict=True):
-            told[i] = " ".join([head, *words])
-    return told
+            labels[i] = " ".join([head, *words])
+    return labels
 
 
 def _distinctions(equals: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from homing.config.run import RunConfig, from_json, to_json
 from homing.errors import ConfigError, HomingError
-from homing.runs.records import COLUMNS, Row, read_rows, read_sessions, read_summary
+from homing.runs.validation import Row, read_rows, read_sessions, read_summary
 from homing.runs.strict_json import read_json
 
 CONFIG, METRICS, SESSIONS, SUMMARY, LOCK, TOGETHER = (
@@ -94,13 +94,6 @@ class RunFolder:
                 f"{self.path} is trained together with other runs of a study; "
                 f"go on with: {command if isinstance(command, str) else 'homing study run'}"
             )
-
-    def check_readable(self) -> None:
-        """Refuse a run with a damaged file before anything is compiled or written."""
-        self.summary()
-        self.config()
-        self.sessions()
-        self.rows(COLUMNS)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[RunFolder]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from homing.errors import HomingError
 from homing.networks import parameters
-from homing.runs.records import is_count
+from homing.runs.validation import is_count
 from homing.runs.strict_json import describe, open_plain
 from homing.runs.tensors import SUFFIX, Tensor, TensorFile, write_tensors
 
@@ -54,7 +54,9 @@ def load_policy(path: Path, learner_shapes: Any, seeds: int) -> tuple[Any, int]:
             )
         content = file.content
         if not isinstance(content, dict) or not is_count(content.get("iteration")):
-            raise HomingError(f"{path} has no iteration but {describe(content)}; resume the run to write it again")
+            raise HomingError(
+                f"{path} has no iteration but {describe(content)}; resume the run to write it again"
+            )
         return to_learner(learner_shapes, file.arrays()), content["iteration"]
 
 

@@ -9,10 +9,11 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO
 
 from homing.errors import HomingError
 
+RESTORE = "put it back from a copy"
 MAX_BYTES = 16 * 2**20
 MAX_DEPTH = 32
 MAX_DIGITS = 19  # of an integer: as many as 2⁶³ has
@@ -27,7 +28,7 @@ def open_plain(path: Path) -> BinaryIO:
     try:
         return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise HomingError(f"cannot read {path}: {_reason(error)}; remove it or put the file back") from error
+        raise HomingError(f"cannot read {path}: {_reason(error)}; {RESTORE}") from error
 
 
 def read_plain(path: Path, limit: int) -> bytes:
@@ -48,11 +49,11 @@ def check_regular(path: Path, state: os.stat_result, limit: int) -> None:
     """Refuse what is no regular file or is larger than `limit` bytes."""
     if not stat.S_ISREG(state.st_mode):
         kind = "a folder" if stat.S_ISDIR(state.st_mode) else "no regular file"
-        raise HomingError(f"cannot read {path}: it is {kind}; remove it or put the file back")
+        raise HomingError(f"cannot read {path}: it is {kind}; {RESTORE}")
     if state.st_size > limit:
         raise HomingError(
             f"cannot read {path}: it has {state.st_size:,} bytes, more than the {limit:,} that such a file may "
-            "have; restore it from a copy"
+            f"have; {RESTORE}"
         )
 
 
@@ -61,7 +62,7 @@ def read_json(path: Path, limit: int = MAX_BYTES) -> Any:
     try:
         return parse_json(read_plain(path, limit))
     except ValueError as error:
-        raise HomingError(f"cannot read {path}: {error}; restore it from a copy or remove it") from error
+        raise HomingError(f"cannot read {path}: {error}; {RESTORE}") from error
 
 
 def parse_json(raw: bytes | str) -> Any:
@@ -107,7 +108,7 @@ def _number(text: str) -> float:
     return value
 
 
-def _constant(text: str) -> float | NoReturn:
+def _constant(text: str) -> float:
     if text == "NaN":
         raise ValueError("it holds a NaN")
     return float(text)  # a setting may be infinite

@@ -163,7 +163,9 @@ class TensorFile:
                 raise self.damaged("its arrays overlap, leave gaps or are not as large as their shapes")
             place = end
         if place != size:
-            raise self.damaged("its end is missing" if place > size else "its contents are not what was written")
+            raise self.damaged(
+                "its end is missing" if place > size else "its contents are not what was written"
+            )
         return entries
 
     def _digest(self) -> str:
@@ -179,7 +181,7 @@ class TensorFile:
 
 
 class _Digest:
-    """SHA-256 over the JSON content and over name, type, shape and bytes of every array, in the order of their names."""
+    """SHA-256 over the JSON content, then name, type, shape and bytes of every array, by name."""
 
     def __init__(self, content: Any):
         self.sha = hashlib.sha256(json.dumps(content, sort_keys=True).encode())

@@ -50,8 +50,7 @@ class Member:
         """Write down what it runs on; whether that differs from last time."""
         before, now = self.folder.sessions(), session_facts() | {"iteration": iteration}
         self.folder.add_session(now)
-        last = before[-1] if before else now
-        return any(last.get(name) != now[name] for name in ("versions", "device"))
+        return bool(before) and any(before[-1].get(name) != now[name] for name in ("versions", "device"))
 
     def rows(
         self, counts: Mapping[str, int], measured: Mapping[str, Any], times: Mapping[str, float]

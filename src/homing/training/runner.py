@@ -48,7 +48,6 @@ def resume(
             show.say(f"{folder.path} is finished; nothing is left to do")
             return Outcome(folder.path, "finished")
         folder.check_alone()
-        folder.check_readable()
         config = folder.config()
         parts = build(config)
         placement = placement_of(parts) if placement_of is not None else None

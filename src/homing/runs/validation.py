@@ -1,4 +1,4 @@
-"""What a run's files may hold: rows of metrics, sessions and summaries, checked before anything uses them."""
+"""Checks of a run's files (metrics, sessions, summary) before anything uses what is in them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from homing.config.run import MAX_SEED
 from homing.errors import HomingError
-from homing.runs.strict_json import describe, parse_json, read_json, read_plain
+from homing.runs.strict_json import RESTORE, describe, parse_json, read_json, read_plain
 
 Row = dict[str, Any]
 MAX_METRICS_BYTES = 2**30
@@ -77,6 +77,7 @@ SESSION: dict[str, Check] = {
     "devices": COUNT,
     "cpu_cores": COUNT,
     "iteration": COUNT,
+    "missing_rows": COUNT,
     "versions": each(TEXT, "an object of version texts"),
     "git": each(_COMMIT, "an object of commits"),
 }
@@ -85,6 +86,7 @@ SUMMARY: dict[str, Check] = {
     "status": TEXT,
     "step": COUNT,
     "seconds": METRIC,
+    "rows": COUNT,
     "diverged": listed(SEED, "a list of seeds"),
     "last": _STATISTICS,
 }
@@ -147,8 +149,10 @@ _ROW = {"seed": SEED, "iteration": COUNT, "step": COUNT, "updates": COUNT, "fini
 
 
 def _bad_line(path: Path, number: int, what: str) -> HomingError:
-    return HomingError(f"line {number} of {path} {what}; remove that line, or restore the file from a copy")
+    return HomingError(
+        f"line {number} of {path} {what}; put the file back from a copy, or move that line elsewhere"
+    )
 
 
 def _invalid(path: Path, what: str) -> HomingError:
-    return HomingError(f"cannot use {path}: {what}; restore it from a copy or remove it")
+    return HomingError(f"cannot use {path}: {what}; {RESTORE}, or rename it: the run goes on without it")
