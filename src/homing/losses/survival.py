@@ -1,8 +1,10 @@
 """Survival losses: when a goal is first reached, whether an episode survives, how long a goal is occupied.
 
-Time is counted in steps from the state, H of them at most. `arrived` is the logit of being at the goal already,
-p₀; `hazard` [..., H] are the logits of h₁ … h_H, the probabilities to reach it at a step, not having reached it
-before. S(k) = (1 − p₀) Π_{j ≤ k} (1 − h_j) is then the probability to be still on the way after k steps.
+Time is counted in steps from the state, up to a horizon H. p₀ = σ(arrived) is the probability to be at the goal
+already; h_j the probability to reach it at step j, not having reached it before. Hazards are constant within bins of
+time, steps e_b + 1 … e_{b+1} of bin b for `edges` 0 = e₀ < e₁ < … = H; `hazard` [..., bins] are their logits. Bins of
+one step each make no approximation. S(k) = (1 − p₀) Π_{j ≤ k} (1 − h_j) is the probability to be still on the way
+after k steps.
 """
 
 from __future__ import annotations
@@ -17,31 +19,46 @@ from jax import nn
 from homing.types import Array, FirstReach
 
 
-def hazard_log_likelihood(arrived: Array, hazard: Array, first: FirstReach) -> Array:
-    """[B]: log-probability of what was seen of first-reach times.
+def hazard_log_likelihood(arrived: Array, hazard: Array, first: FirstReach, edges: np.ndarray) -> Array:
+    """[B]: log-probability of the observed first-reach times.
 
-    Reached at τ = 0: ln p₀. At τ ≥ 1: ln(1 − p₀) + Σ_{j<τ} ln(1 − h_j) + ln h_τ. Censored after c steps, all that
-    is known is that it was not reached by then: ln S(c).
+    Reached at τ = 0: ln p₀. At τ ≥ 1: ln(1 − p₀) + Σ_{j<τ} ln(1 − h_j) + ln h_τ. Censored after c steps, all that is
+    known is that it was not reached by then: ln S(c).
     """
-    horizon = hazard.shape[-1]
-    steps = jnp.arange(1, horizon + 1, dtype=jnp.int32)
-    # ln(1 − σ(x)) = −softplus(x) and ln σ(x) = x − softplus(x): the step of arrival adds its logit, no more.
-    passed = jnp.sum(jnp.where(steps <= first.steps[:, None], nn.softplus(hazard), 0.0), axis=-1)
-    at_arrival = jnp.sum(jnp.where(steps == first.steps[:, None], hazard, 0.0), axis=-1)
-    on_the_way = -nn.softplus(arrived) - passed + jnp.where(first.reached, at_arrival, 0.0)
-    return jnp.where(first.reached & (first.steps == 0), nn.log_sigmoid(arrived), on_the_way)
+    start, size = jnp.asarray(edges[:-1], jnp.int32), jnp.asarray(np.diff(edges), jnp.int32)
+    # Steps of each bin up to τ or c. ln(1 − σ(x)) = −softplus(x) and ln σ(x) = x − softplus(x): the step of arrival
+    # adds its logit, no more.
+    passed = jnp.clip(first.steps[:, None] - start, 0, size)
+    arrives = (first.steps[:, None] > start) & (first.steps[:, None] <= start + size) & first.reached[:, None]
+    weights = passed.astype(jnp.float32)
+    on_the_way = jnp.sum(jnp.where(arrives, hazard, 0.0) - weights * nn.softplus(hazard), axis=-1)
+    at_once = first.reached & (first.steps == 0)
+    return jnp.where(at_once, nn.log_sigmoid(arrived), on_the_way - nn.softplus(arrived))
 
 
-def log_survival(arrived: Array, hazard: Array) -> Array:
-    """[..., H + 1]: ln S(0), …, ln S(H)."""
+def log_survival(arrived: Array, hazard: Array, edges: np.ndarray) -> Array:
+    """[..., bins + 1]: ln S at the edges of the bins, S(0) first."""
+    size = jnp.asarray(np.diff(edges), jnp.float32)
     start = -nn.softplus(arrived)[..., None]
-    return jnp.concatenate([start, start - jnp.cumsum(nn.softplus(hazard), axis=-1)], axis=-1)
+    return jnp.concatenate([start, start - running_sum(size * nn.softplus(hazard))], axis=-1)
 
 
-def time_to_goal_value(arrived: Array, hazard: Array, gamma: float | Array) -> Array:
-    """[...]: −Σ_{k<H} γ^k S(k), minus the discounted expected time on the way."""
-    steps = jnp.arange(hazard.shape[-1], dtype=jnp.float32)
-    return -jnp.sum(jnp.power(gamma, steps) * jnp.exp(log_survival(arrived, hazard)[..., :-1]), axis=-1)
+def running_sum(x: Array) -> Array:
+    """Cumulative sum over the last axis as a product with a triangular matrix, which tensor cores are quick at."""
+    size = x.shape[-1]
+    return x @ jnp.asarray(np.triu(np.ones((size, size), np.float32)))
+
+
+def time_to_goal_value(arrived: Array, hazard: Array, edges: np.ndarray, gamma: float | Array) -> Array:
+    """[...]: −Σ_{k<H} γ^k S(k), minus the discounted expected number of steps on the way.
+
+    Within a bin S falls geometrically, by q = 1 − h a step: its part is γ^e S(e) (1 − (γq)^w) / (1 − γq).
+    """
+    start, size = jnp.asarray(edges[:-1], jnp.float32), jnp.asarray(np.diff(edges), jnp.float32)
+    survival = jnp.exp(log_survival(arrived, hazard, edges)[..., :-1])
+    log_ratio = jnp.log(gamma) - nn.softplus(hazard)
+    within = jnp.expm1(size * log_ratio) / jnp.expm1(log_ratio)
+    return -jnp.sum(jnp.power(gamma, start) * survival * within, axis=-1)
 
 
 def geometric_survival_loss(logit: Array, steps_to_termination: Array, gamma: float | Array) -> Array:
@@ -63,9 +80,12 @@ def huber(x: Array) -> Array:
 
 
 def time_bins(horizon: int, count: int = 32) -> np.ndarray:
-    """Edges 0 = e₀ < e₁ < … = horizon of at most `count` bins that grow geometrically."""
-    edges = np.unique(np.round(np.geomspace(1, horizon, count)).astype(np.int64))
-    return np.concatenate([[0], edges]) if count > 1 else np.array([0, horizon])
+    """Edges 0 = e₀ < e₁ < … = horizon of at most `count` bins that grow geometrically; one a step if all fit."""
+    if count >= horizon:
+        return np.arange(horizon + 1)
+    if count == 1:
+        return np.array([0, horizon])
+    return np.concatenate([[0], np.unique(np.round(np.geomspace(1, horizon, count)).astype(np.int64))])
 
 
 def bin_weights(edges: np.ndarray, gamma: float) -> np.ndarray:
