@@ -129,7 +129,7 @@ def test_an_export_can_be_evaluated_on_the_way(run, tmp_path):
     with jax.debug_key_reuse(False):
         policy = homing.load(homing.export(run, tmp_path / "a.safetensors", seed=3, episodes=16))
     assert policy.card["measured"]["episodes"] == 16
-    assert "apart" in policy.card["measured"]["by"]
+    assert "separate" in policy.card["measured"]["by"]
     assert 0 <= policy.card["scores"][0]["success_any"] <= 1
     assert policy.card["scores"][0]["success_any"] != 0.2
 

@@ -60,7 +60,7 @@ def test_a_missing_or_broken_policy_is_explained(tmp_path, shapes):
         load_policy(tmp_path / "bad.safetensors", shapes, 2)
 
 
-@pytest.mark.parametrize(("seeds", "part"), [(1, r"\[2, .*not \[1, "), (3, r"not \[3, ")])
+@pytest.mark.parametrize(("seeds", "part"), [(1, r"\[2\], not \[1\]"), (3, r"not \[3\]")])
 def test_policies_of_other_seeds_are_refused(tmp_path, shapes, learner, seeds, part):
     save_policy(tmp_path / "last.safetensors", learner, 7)
     with pytest.raises(HomingError, match=part):

@@ -28,9 +28,9 @@ from homing.runs.policy_files import (
     policy_tensors,
     to_learner,
 )
-from homing.runs.validation import SEED, is_count
 from homing.runs.strict_json import open_plain
 from homing.runs.tensors import SUFFIX, Tensor, TensorFile, write_tensors
+from homing.runs.validation import SEED, is_count
 from homing.training.build import environment
 
 MAX_EVAL_ENVS, MAX_EPISODE_LENGTH = 2**20, 10**7  # that a policy file may ask for

@@ -13,8 +13,8 @@ from typing import Any
 from homing.errors import ConfigError, HomingError
 from homing.report.films import films_of
 from homing.runs.folder import CONFIG, LOCK, METRICS, SUMMARY, RunFolder
-from homing.runs.validation import COUNT, TEXT, Row, fault, read_rows
 from homing.runs.strict_json import RESTORE, describe, read_json
+from homing.runs.validation import COUNT, TEXT, Row, fault, read_rows
 
 MAX_NAME = 200  # characters of an agent's or an environment's name
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from homing.config.run import RunConfig, from_json, to_json
 from homing.errors import ConfigError, HomingError
-from homing.runs.validation import Row, read_rows, read_sessions, read_summary
 from homing.runs.strict_json import read_json
+from homing.runs.validation import Row, read_rows, read_sessions, read_summary
 
 CONFIG, METRICS, SESSIONS, SUMMARY, LOCK, TOGETHER = (
     "config.json",

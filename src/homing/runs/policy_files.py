@@ -13,9 +13,9 @@ import numpy as np
 
 from homing.errors import HomingError
 from homing.networks import parameters
-from homing.runs.validation import is_count
 from homing.runs.strict_json import describe, open_plain
 from homing.runs.tensors import SUFFIX, Tensor, TensorFile, write_tensors
+from homing.runs.validation import is_count
 
 
 def policy_path(run: Path, which: str) -> Path:

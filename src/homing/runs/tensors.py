@@ -59,20 +59,15 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray], content: Any) ->
     arrays = {name: np.ascontiguousarray(array) for name, array in sorted(arrays.items())}
     if bad := [name for name, array in arrays.items() if array.dtype not in CODES]:
         raise HomingError(f"a policy file holds no arrays of {arrays[bad[0]].dtype}, which {bad[0]} is")
-    content = json.loads(json.dumps(content))
-    digest = _Digest(content)
+    notes = {"format": FORMAT, "version": VERSION, "written_by": __version__, "content": content}
+    notes = json.loads(json.dumps(notes))
+    digest = _Digest(notes)
     for name, array in arrays.items():
         digest.begin(name, Tensor(array.dtype, array.shape))
         digest.sha.update(array.tobytes())
-    notes = {
-        "format": FORMAT,
-        "version": VERSION,
-        "written_by": __version__,
-        "sha256": digest.sha.hexdigest(),
-        "content": content,
-    }
+    text = json.dumps(notes | {"sha256": digest.sha.hexdigest()})
     # One key, since the library writes several in no fixed order: equal policies make equal files.
-    write_whole(path, save(arrays, {METADATA: json.dumps(notes)}))
+    write_whole(path, save(arrays, {METADATA: text}))
 
 
 class TensorFile:
@@ -86,10 +81,10 @@ class TensorFile:
         self.path, self._file = path, file
         size = self._size()
         header, self._start = self._header(size)
-        notes = self._notes(header.pop("__metadata__", None))
+        self._notes = self._read_notes(header.pop("__metadata__", None))
         self._places = self._table(header, size - self._start)
         self.tensors = {name: place.tensor for name, place in self._places.items()}
-        self.content, self._sha256 = notes.get("content"), notes.get("sha256")
+        self._sha256, self.content = self._notes.pop("sha256", None), self._notes.get("content")
 
     def verified(self) -> TensorFile:
         """The file itself, if its contents have the digest that was written with them."""
@@ -133,7 +128,7 @@ class TensorFile:
             raise not_a_policy(self.path)
         return header, PREFIX + length
 
-    def _notes(self, metadata: Any) -> dict[str, Any]:
+    def _read_notes(self, metadata: Any) -> dict[str, Any]:
         text = metadata.get(METADATA) if isinstance(metadata, dict) else None
         if not isinstance(text, str):
             raise not_a_policy(self.path)
@@ -169,7 +164,7 @@ class TensorFile:
         return entries
 
     def _digest(self) -> str:
-        digest = _Digest(self.content)
+        digest = _Digest(self._notes)
         for name, (tensor, start, _) in sorted(self._places.items()):
             digest.begin(name, tensor)
             self._file.seek(self._start + start)
@@ -181,10 +176,10 @@ class TensorFile:
 
 
 class _Digest:
-    """SHA-256 over the JSON content, then name, type, shape and bytes of every array, by name."""
+    """SHA-256 over the JSON notes, then name, type, shape and bytes of every array, by name."""
 
-    def __init__(self, content: Any):
-        self.sha = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
+    def __init__(self, notes: Mapping[str, Any]):
+        self.sha = hashlib.sha256(json.dumps(notes, sort_keys=True).encode())
 
     def begin(self, name: str, tensor: Tensor) -> None:
         self.sha.update(json.dumps([name, CODES[tensor.dtype], tensor.shape]).encode())
