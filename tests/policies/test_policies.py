@@ -1,19 +1,23 @@
 """Policy files: what goes in comes out, and what is wrong with one is said in one message."""
 
 import dataclasses
+import hashlib
 import itertools
 import json
 import struct
 import zipfile
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 from run_helpers import probe_config, probe_envs  # noqa: F401
+from safetensors.numpy import load_file
 
 import homing
 from homing.agents import AGENTS, agent_types, make_agent
 from homing.cli.main import main
+from homing.config.run import from_json
 from homing.errors import ConfigError, HomingError
 from homing.networks import NetConfig, parameters
 from homing.policies import (
@@ -288,12 +292,14 @@ def test_numbers_that_16_bits_cannot_hold_are_not_stored_in_them(run, tmp_path, 
     assert homing.export(run, tmp_path / "a.safetensors").exists()
 
 
-@pytest.mark.parametrize("name", [*AGENTS, "crl normalised"])
+@pytest.mark.parametrize("name", [*AGENTS, "crl normalised", "crl chunk", "srl normalised"])
 def test_every_agent_has_files(name, tmp_path):
     """Whatever an agent's learner looks like: act and value are the same before and after."""
     config = agent_types(name.split()[0])[0]()
     nets = {f.name: NET for f in dataclasses.fields(config) if isinstance(getattr(config, f.name), NetConfig)}
     config = dataclasses.replace(config, normalise_observations="normalised" in name, **nets)
+    if "chunk" in name:
+        config = dataclasses.replace(config, chunk=3)
     agent = make_agent(config, SPEC)
     learner = parameters(jax.tree.map(lambda x: x[None], jax.jit(agent.init)(jax.random.key(1))))
     policies = Policies(
@@ -303,6 +309,8 @@ def test_every_agent_has_files(name, tmp_path):
     direct = homing.Policy(policies)
     np.testing.assert_array_equal(loaded(STATES, GOALS), direct(STATES, GOALS))
     np.testing.assert_array_equal(loaded.value(STATES, GOALS), direct.value(STATES, GOALS))
+    assert loaded.plan(STATES, GOALS).shape == (3, agent.chunk, 2)
+    np.testing.assert_array_equal(loaded.plan(STATES, GOALS), direct.plan(STATES, GOALS))
     assert loaded.seed == 5
 
 
@@ -316,6 +324,20 @@ def test_shipped_policies_fit_their_environments_and_have_cards(name):
     for fact in ("environment steps", "trained on", "Measured by", f"`{policy.env}`"):
         assert fact in page
     assert shipped(name).stat().st_size < 8 * 2**20
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_shipped_policies_act_as_they_always_did(name):
+    """Weights to the bit; actions and values, recorded when they were first shipped, up to bfloat16's rounding."""
+    recorded = json.loads((Path(__file__).parent / "shipped.json").read_text())[name]
+    found = {key: hashlib.sha256(x.tobytes()).hexdigest()[:16] for key, x in load_file(shipped(name)).items()}
+    assert found == recorded["weights"]
+    policy, rng = homing.load(name), np.random.default_rng(7)
+    state = rng.normal(size=(5, policy.spec.state_dim)).astype(np.float32)
+    goal = rng.normal(size=(5, policy.spec.goal_dim)).astype(np.float32)
+    np.testing.assert_allclose(policy(state, goal), recorded["action"], atol=0.02)
+    np.testing.assert_allclose(policy.value(state, goal), recorded["value"], rtol=0.02)
+    assert from_json(policy.card["config"]).env == policy.env  # a card's settings have today's names
 
 
 @pytest.mark.slow

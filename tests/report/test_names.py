@@ -16,6 +16,7 @@ from homing.report.names import COSTS, EVALUATION, KNOWN, STEP, TRAINING, legend
 from homing.training.build import build
 from homing.training.evaluation import evaluate
 
+EXTRAS = {"survival_head": True, "survival_weight": 1.0, "normalise_observations": True}
 KEY = jax.eval_shape(lambda: jax.random.key(0))
 
 
@@ -38,7 +39,7 @@ def metrics_of(name, **settings):
 @pytest.mark.usefixtures("probe_envs")
 @pytest.mark.parametrize("name", AGENTS)
 def test_every_metric_of_every_agent_is_explained(name):
-    found = metrics_of(name) | metrics_of(name, survival_head=True, normalise_observations=True)
+    found = metrics_of(name) | metrics_of(name, **EXTRAS)
     assert any(name.startswith("train/") for name in found)
     missing = sorted(n for n in found if n not in KNOWN or not metric(n).about)
     assert not missing

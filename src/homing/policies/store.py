@@ -62,6 +62,8 @@ class Spaces:
     state_dim: int
     action_dim: int
     goal_dim: int
+    threshold: float = 0.0
+    """Distance at which a goal counts as reached; only training depends on it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,7 +174,7 @@ def of_run(path: str | Path, which: Which = "last") -> Policies:
         settings=config.settings,
         learner=learner,
         seeds=config.seeds,
-        spec=Spaces(config.env, spec.state_dim, spec.action_dim, spec.goal_dim),
+        spec=Spaces(config.env, spec.state_dim, spec.action_dim, spec.goal_dim, float(spec.threshold)),
         choice=choice,
         iteration=iteration,
         card=run_card(folder, config, which, iteration),

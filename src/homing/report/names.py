@@ -78,8 +78,20 @@ TRAINING = {
     ),
     "train/q": Metric("Q value", "mean of the critics' values of the batch's actions"),
     "train/value": Metric(
-        "value target", "mean over a rollout of the returns that the critic is trained towards"
+        "value", "mean value: of the policy's actions (SRL), or of a rollout's targets (PPO)"
     ),
+    "train/hazard_loss": Metric(
+        "hazard loss", "negative log-likelihood of when a goal is first reached, censored ones included"
+    ),
+    "train/time_loss": Metric("time loss", "Huber error of ‖φ − ψ‖ as the time until the goal"),
+    "train/separation_loss": Metric(
+        "separation loss", "hinge that keeps φ and ψ of unreached goals at least a horizon apart"
+    ),
+    "train/occupancy_loss": Metric(
+        "occupancy loss", "cross-entropy of being at the goal in each bin of time"
+    ),
+    "train/reached": Metric("reached fraction", "fraction of a batch's goals that its episodes reach", True),
+    "train/fails": Metric("failing fraction", "fraction of transitions whose episode terminates soon", True),
     "train/reward": Metric("reward", "mean over the transitions learned from, relabelled goals included"),
     "train/value_loss": Metric("value loss", "squared error of the value function"),
     "train/policy_loss": Metric("policy loss", "PPO's clipped surrogate objective, negated"),
