@@ -1,9 +1,9 @@
-"""Survival losses: when a goal is first reached, whether an episode survives, how long a goal is occupied.
+"""Survival losses: time to the first reach of a goal, survival of an episode, occupancy of a goal.
 
-Time is counted in steps from the state, up to a horizon H. p₀ = σ(arrived) is the probability to be at the goal
-already; h_j the probability to reach it at step j, not having reached it before. Hazards are constant within bins of
-time, steps e_b + 1 … e_{b+1} of bin b for `edges` 0 = e₀ < e₁ < … = H; `hazard` [..., bins] are their logits. Bins of
-one step each make no approximation. S(k) = (1 − p₀) Π_{j ≤ k} (1 − h_j) is the probability to be still on the way
+Time is in steps from the state, up to a horizon H. p₀ = σ(arrived) is the probability of being at the goal already,
+the hazard h_j that of reaching it at step j, given that it was not reached before. Hazards are constant within time
+bins, steps e_b + 1 … e_{b+1} of bin b for `edges` 0 = e₀ < e₁ < … = H, and `hazard` [..., bins] are their logits;
+bins of one step are exact. S(k) = (1 − p₀) Π_{j ≤ k} (1 − h_j) is the probability of not having reached the goal
 after k steps.
 """
 
@@ -20,39 +20,39 @@ from homing.types import Array, FirstReach
 
 
 def hazard_log_likelihood(arrived: Array, hazard: Array, first: FirstReach, edges: np.ndarray) -> Array:
-    """[B]: log-probability of the observed first-reach times.
+    """Log-likelihood [B] of the observed first-reach times.
 
-    Reached at τ = 0: ln p₀. At τ ≥ 1: ln(1 − p₀) + Σ_{j<τ} ln(1 − h_j) + ln h_τ. Censored after c steps, all that is
-    known is that it was not reached by then: ln S(c).
+    Reached at τ = 0: ln p₀. At τ ≥ 1: ln(1 − p₀) + Σ_{j<τ} ln(1 − h_j) + ln h_τ. Censored after c
+    steps: ln S(c).
     """
     start, size = jnp.asarray(edges[:-1], jnp.int32), jnp.asarray(np.diff(edges), jnp.int32)
-    # Steps of each bin up to τ or c. ln(1 − σ(x)) = −softplus(x) and ln σ(x) = x − softplus(x): the step of arrival
-    # adds its logit, no more.
+    # Steps of each bin up to τ or c. ln(1 − σ(x)) = −softplus(x) and ln σ(x) = x − softplus(x), so that the step of
+    # arrival only adds its logit.
     passed = jnp.clip(first.steps[:, None] - start, 0, size)
     arrives = (first.steps[:, None] > start) & (first.steps[:, None] <= start + size) & first.reached[:, None]
     weights = passed.astype(jnp.float32)
-    on_the_way = jnp.sum(jnp.where(arrives, hazard, 0.0) - weights * nn.softplus(hazard), axis=-1)
-    at_once = first.reached & (first.steps == 0)
-    return jnp.where(at_once, nn.log_sigmoid(arrived), on_the_way - nn.softplus(arrived))
+    not_arrived = jnp.sum(jnp.where(arrives, hazard, 0.0) - weights * nn.softplus(hazard), axis=-1)
+    at_start = first.reached & (first.steps == 0)
+    return jnp.where(at_start, nn.log_sigmoid(arrived), not_arrived - nn.softplus(arrived))
 
 
 def log_survival(arrived: Array, hazard: Array, edges: np.ndarray) -> Array:
-    """[..., bins + 1]: ln S at the edges of the bins, S(0) first."""
+    """ln S at the edges of the bins [..., bins + 1], S(0) first."""
     size = jnp.asarray(np.diff(edges), jnp.float32)
     start = -nn.softplus(arrived)[..., None]
     return jnp.concatenate([start, start - running_sum(size * nn.softplus(hazard))], axis=-1)
 
 
 def running_sum(x: Array) -> Array:
-    """Cumulative sum over the last axis as a product with a triangular matrix, which tensor cores are quick at."""
+    """Cumulative sum over the last axis as a product with a triangular matrix, which is fast on tensor cores."""
     size = x.shape[-1]
     return x @ jnp.asarray(np.triu(np.ones((size, size), np.float32)))
 
 
 def time_to_goal_value(arrived: Array, hazard: Array, edges: np.ndarray, gamma: float | Array) -> Array:
-    """[...]: −Σ_{k<H} γ^k S(k), minus the discounted expected number of steps on the way.
+    """−Σ_{k<H} γ^k S(k) [...], the negative expected discounted number of steps to the goal.
 
-    Within a bin S falls geometrically, by q = 1 − h a step: its part is γ^e S(e) (1 − (γq)^w) / (1 − γq).
+    Within a bin of w steps, S decays geometrically with q = 1 − h, which gives γ^e S(e) (1 − (γq)^w) / (1 − γq).
     """
     start, size = jnp.asarray(edges[:-1], jnp.float32), jnp.asarray(np.diff(edges), jnp.float32)
     survival = jnp.exp(log_survival(arrived, hazard, edges)[..., :-1])
@@ -62,25 +62,25 @@ def time_to_goal_value(arrived: Array, hazard: Array, edges: np.ndarray, gamma: 
 
 
 def geometric_survival_loss(logit: Array, steps_to_termination: Array, gamma: float | Array) -> Array:
-    """Cross-entropy of σ(logit) [B], the probability that an episode survives a horizon k, P(k) ∝ γ^k.
+    """Cross-entropy of σ(logit) [B], the probability that an episode survives a random horizon k, P(k) ∝ γ^k.
 
-    An episode that terminates in n steps survives it with probability 1 − γ^n, any other for sure.
+    The target is 1 − γ^n for an episode that terminates in n steps, and 1 without termination.
     """
-    falls = jnp.power(gamma, steps_to_termination)
-    return jnp.mean((1 - falls) * nn.softplus(-logit) + falls * nn.softplus(logit))
+    terminates = jnp.power(gamma, steps_to_termination)
+    return jnp.mean((1 - terminates) * nn.softplus(-logit) + terminates * nn.softplus(logit))
 
 
 def huber(x: Array) -> Array:
-    """½x² up to 1, |x| − ½ beyond."""
+    """Huber loss: ½x² for |x| ≤ 1, else |x| − ½."""
     size = jnp.abs(x)
     return jnp.where(size <= 1, 0.5 * jnp.square(x), size - 0.5)
 
 
-# Occupancy: how much of each bin of future time is spent near the goal.
+# Occupancy: the fraction of each future time bin spent near the goal.
 
 
 def time_bins(horizon: int, count: int = 32) -> np.ndarray:
-    """Edges 0 = e₀ < e₁ < … = horizon of at most `count` bins that grow geometrically; one a step if all fit."""
+    """Edges 0 = e₀ < e₁ < … = horizon of at most `count` bins, growing geometrically; one per step if they fit."""
     if count >= horizon:
         return np.arange(horizon + 1)
     if count == 1:
@@ -89,7 +89,7 @@ def time_bins(horizon: int, count: int = 32) -> np.ndarray:
 
 
 def bin_weights(edges: np.ndarray, gamma: float) -> np.ndarray:
-    """Σ γ^k over the steps k of each bin, in the value's unit; the first bin, the present, has none."""
+    """Σ γ^k over the steps k of each bin; 0 for the first bin, the present."""
     start, size = edges[:-1].astype(np.float64), np.diff(edges).astype(np.float64)
     log_gamma = math.log(gamma)
     weights = np.exp(start * log_gamma) * -np.expm1(size * log_gamma) / (1 - gamma)
@@ -99,11 +99,11 @@ def bin_weights(edges: np.ndarray, gamma: float) -> np.ndarray:
 def occupancy_labels(
     distance: Array, remaining: Array, terminates: Array, radius: float, edges: np.ndarray
 ) -> tuple[Array, Array]:
-    """Fraction of each time bin [B, bins] spent near the goal, and whether the bin was observed at all.
+    """Fraction of each time bin [B, bins] spent near the goal, and whether the bin was observed.
 
     distance: [B, H + 1] from `ReplayView.goal_distances`, infinite past what is stored
-    A step counts by how many of the radii r, r/2, r/4 contain it. After a termination nothing is near any more;
-    after a time limit nothing is known.
+    A step is weighted by the fraction of the radii r, r/2, r/4 that contain it. Steps after a termination count as
+    not near; steps after a time limit are unobserved.
     """
     horizon = distance.shape[1] - 1
     nested = jnp.asarray([radius, radius / 2, radius / 4], jnp.float32)

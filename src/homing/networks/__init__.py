@@ -1,4 +1,4 @@
-"""Networks: modules, stacks of them, and the optimiser step."""
+"""Network modules, stacks of networks, and the optimiser step."""
 
 from homing.networks.modules import ACTIVATIONS, COMPUTE_DTYPES, MLP, Dense, NetConfig, depth_of, nets_of
 from homing.networks.optim import ADAM, Fit, adam, parameters
