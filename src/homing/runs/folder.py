@@ -15,7 +15,7 @@ from typing import Any
 
 from homing.config.run import RunConfig, from_json, to_json
 from homing.errors import ConfigError, HomingError
-from homing.runs.strict_json import read_json
+from homing.runs.strict_json import RESTORE, read_json
 from homing.runs.validation import Row, read_rows, read_sessions, read_summary
 
 CONFIG, METRICS, SESSIONS, SUMMARY, LOCK, TOGETHER = (
@@ -122,7 +122,7 @@ class RunFolder:
         try:
             return from_json(content)
         except HomingError as error:
-            raise ConfigError(f"cannot use {path}: {error}") from error
+            raise ConfigError(f"cannot use {path}: {error}; {RESTORE}") from error
 
     def sessions(self) -> list[dict[str, Any]]:
         """One entry for each time the run was started or resumed."""
