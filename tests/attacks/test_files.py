@@ -295,6 +295,7 @@ CONTENT = {
         ),
         *({**ROW, "finite": junk} for junk in (None, 1, "yes", [])),
         *({**ROW, "eval/success_any": junk} for junk in (None, "high", [], {}, True, 1e300)),
+        *({**ROW, "by_goal": junk} for junk in (None, [], "x", {"success_any": "x"}, {"success_any": ["x"]})),
         {**ROW, "time/elapsed": None},
         {**ROW, "speed/env_steps_per_second": "fast"},
     ],

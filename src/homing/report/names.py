@@ -100,6 +100,21 @@ TRAINING = {
         "clipped fraction", "fraction of samples whose probability ratio is clipped", True
     ),
 }
+BY_GOAL = {
+    "by_goal/episodes": Metric("episodes by goal", "episodes of an evaluation, for each group of goals"),
+    "by_goal/success_any": Metric(
+        "success rate by goal",
+        "fraction of a group's episodes that reach the goal at least once",
+        True,
+        "high",
+    ),
+    "by_goal/time_near_goal": Metric(
+        "time near goal by goal",
+        "fraction of the time limit within the threshold, for each group",
+        True,
+        "high",
+    ),
+}
 COSTS = {
     "speed/env_steps_per_second": Metric(
         "environment steps per second", "all seeds together, without evaluation"
@@ -117,7 +132,7 @@ STEP = {
         "points reached", "how many of a goal's several points are within the threshold"
     ),
 }
-KNOWN = EVALUATION | TRAINING | COSTS | STEP
+KNOWN = EVALUATION | TRAINING | BY_GOAL | COSTS | STEP
 # Scores in [0, 1] that agents are compared by, best first.
 SCORES = ("eval/success_any", "eval/time_near_goal", "eval/success_end")
 

@@ -145,7 +145,15 @@ def row_fault(row: Any, required: Sequence[str]) -> str | None:
     return None
 
 
-_ROW = {"seed": SEED, "iteration": COUNT, "step": COUNT, "updates": COUNT, "finite": FLAG}
+_OPTIONAL = Check("a number or null", lambda v: v is None or is_metric(v))
+_ROW = {
+    "seed": SEED,
+    "iteration": COUNT,
+    "step": COUNT,
+    "updates": COUNT,
+    "finite": FLAG,
+    "by_goal": each(listed(_OPTIONAL, ""), "an object of lists of numbers"),
+}
 
 
 def _bad_line(path: Path, number: int, what: str) -> HomingError:
