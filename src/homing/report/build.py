@@ -71,7 +71,7 @@ def write_report(
 def _check_targets(
     out: str | Path | None, figures: str | Path | None, formats: Sequence[str], csv: str | Path | None
 ) -> None:
-    """Before anything is read: can what is asked for be written?"""
+    """Refuse output paths that cannot be written, before anything is read."""
     if out is None and figures is None and csv is None:
         raise ConfigError("nothing to write: name --out, --figures or --csv")
     for path, suffix in ((out, ".html"), (csv, ".csv")):

@@ -1,4 +1,4 @@
-"""Methods against each other over the tasks they share."""
+"""Comparison of methods over the tasks that they have in common."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def make_content(
     title: str | None = None,
     memory: dict[str, Any] | None = None,
 ) -> Content:
-    """Everything about some runs; `memory` keeps bands for the next time, when most are as they were."""
+    """The content of a page about some runs; `memory` caches bands between calls."""
     memory = {} if memory is None else memory
     groups, doubts = make_groups(records, by)
     methods = comparison.ranked(groups)
@@ -73,7 +73,7 @@ def _title(records: Sequence[RunRecord]) -> str:
 
 
 def _metrics(groups: Sequence[Group]) -> list[str]:
-    """Columns worth a chart: evaluation in a set order, then training, each with what is not known last."""
+    """Metrics that have a chart: evaluation in the order of `names`, then the others by name."""
     found = {name for group in groups for name in group.metrics() if name.startswith(("eval/", "train/"))}
     known = [name for name in EVALUATION if name in found]
     return [*known, *sorted(n for n in found if n not in known)]
@@ -155,7 +155,7 @@ def estimate_values(e: Estimate) -> dict[str, Any]:
 
 
 def number(value: float) -> float | None:
-    """Five digits are more than a picture shows; what is not finite is absent."""
+    """A number rounded to five digits; None if it is not finite."""
     return float(f"{value:.5g}") if math.isfinite(value) else None
 
 
@@ -198,7 +198,7 @@ def _interval(e: Estimate) -> dict[str, Any]:
 
 
 def _settings(records: Sequence[RunRecord], by: By) -> dict[str, Any]:
-    """What differs between runs, run by run, and what they all share."""
+    """Settings that differ between runs, run by run, and those that all have in common."""
     configs = [record.config for record in records]
     names = short_names([record.path for record in records])
     varying = differing(configs)

@@ -20,7 +20,7 @@ WATCHED = (CONFIG, METRICS, SESSIONS, SUMMARY)
 
 
 class Live:
-    """The present content of a page; several threads may ask for it."""
+    """The current content of a page; safe to use from several threads."""
 
     def __init__(self, places: Sequence[str | Path], by: By = "settings", title: str | None = None):
         self._places, self._title = places, title
@@ -67,7 +67,7 @@ class Live:
         return page
 
     def _read(self, path: Path) -> RunRecord:
-        """A run; from memory where its files are as they were."""
+        """A run, cached until one of its files changes."""
         mark = _mark(path)
         if path not in self._known or self._known[path][0] != mark:
             self._known[path] = (mark, read_run(path))
@@ -75,7 +75,7 @@ class Live:
 
 
 def _mark(path: Path) -> str:
-    """Changes when one of a run's files does, or a film is added."""
+    """Modification times and sizes of a run's files and films."""
     files = [path] if path.is_file() else [path / name for name in WATCHED] + list(films_of(path))
     marks = []
     for file in files:

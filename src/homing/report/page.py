@@ -1,4 +1,4 @@
-"""One page that holds everything it shows: no address outside of it is ever asked."""
+"""The page as one self-contained HTML file, which loads nothing from elsewhere."""
 
 from __future__ import annotations
 

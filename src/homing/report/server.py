@@ -91,7 +91,7 @@ def is_own_host(host: str | None) -> bool:
 
 
 def byte_range(asked: str | None, size: int) -> range | None:
-    """The part of a film that a player asks for to jump in it; None where it wants, or must take, all."""
+    """The bytes that a Range header asks for; None if it asks for all or cannot be served."""
     found = re.fullmatch(r"bytes=([0-9]{1,15})-([0-9]{0,15})", asked or "")
     if found is None:
         return None
@@ -155,6 +155,6 @@ def watch_runs(
 
 
 def _has_screen() -> bool:
-    """Without one, a browser for terminals would take this one."""
+    """Whether there is a display; without one, a text browser would take over the terminal."""
     screens = ("DISPLAY", "WAYLAND_DISPLAY")
     return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in screens)

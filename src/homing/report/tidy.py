@@ -25,7 +25,7 @@ def tidy_rows(records: Sequence[RunRecord], by: By = "settings") -> list[dict[st
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """A row without values that have parts, such as metrics by goal, which no table has a place for."""
+    """A row without nested values, such as metrics by goal."""
     return {name: value for name, value in row.items() if not isinstance(value, dict | list)}
 
 
