@@ -71,7 +71,7 @@ class Group:
         return digest.hexdigest()
 
     def band(self, name: str, axis: str, points: int, resamples: int) -> tuple[np.ndarray, stats.Band] | None:
-        """Positions on the axis (`step` or `hours`) and the IQM there, where at least half of the seeds have values."""
+        """Positions on the axis (`step` or `hours`) and the IQM where at least half of the seeds have values."""
         lines = [_measured(getattr(c, axis), c.values[name]) for c in self.curves if name in c.values]
         lines = [line for line in lines if line[0].size]
         if not lines:
