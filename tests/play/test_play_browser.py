@@ -45,7 +45,7 @@ def player(tmp_path_factory):
     """Plays the arm that comes with the package, as two seeds."""
     own = find_policies("reacher")
     twice = jax.tree.map(lambda x: np.concatenate([x[:1], x[:1]]), own.learner)
-    path = tmp_path_factory.mktemp("play") / "two.homing"
+    path = tmp_path_factory.mktemp("play") / "two.safetensors"
     write_policies(path, dataclasses.replace(own, learner=twice, seeds=(2, 7)))
     session = Session(Choice(str(path)), (str(path),))
     with running(Player(session, free_port(None)[0], "reacher · Homing")) as player:

@@ -226,14 +226,22 @@ def _tell(trained: Any, quiet: bool) -> None:
 
 
 def _print_summary(title: str, stats: dict[str, dict[str, float]]) -> None:
+    """A table of evaluation metrics, and a line on what each means."""
+    from homing.report.names import legend
+
     table = Table(title=title)
     for heading, justify in (("", "left"), ("IQM", "right"), ("95 % interval", "right"), ("seeds", "right")):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
-    for name, s in stats.items():
-        if not name.startswith(("train/", "time/", "speed/")):
-            interval = f"{s['low']:.4g} … {s['high']:.4g}" if s["seeds"] > 1 else ""
-            table.add_row(name.removeprefix("eval/"), f"{s['iqm']:.4g}", interval, str(s["seeds"]))
+    shown = {
+        name.removeprefix("eval/"): s
+        for name, s in stats.items()
+        if not name.startswith(("train/", "time/", "speed/"))
+    }
+    for name, s in shown.items():
+        interval = f"{s['low']:.4g} … {s['high']:.4g}" if s["seeds"] > 1 else ""
+        table.add_row(name, f"{s['iqm']:.4g}", interval, str(s["seeds"]))
     Console().print(table)
+    print("\n".join(legend(shown)))
 
 
 def evaluate(
@@ -264,11 +272,13 @@ def evaluate(
     bounds.check_values(episodes=episodes, seed=seed)
     locate(run)
     api.choose_device(cpu)
-    told = api.evaluate(run, env=env, episodes=episodes, which=which, seed=seed, explore=explore)
+    result = api.evaluate(run, env=env, episodes=episodes, which=which, seed=seed, explore=explore)
     if json_:
-        print(json.dumps(told, indent=1))
+        print(json.dumps(result, indent=1))
         return
-    _print_summary(f"{told['env']}, {told['episodes']} episodes of each seed", told["summary"])
+    _print_summary(f"{result['env']}, {result['episodes']} episodes of each seed", result["summary"])
+    if result["diverged"]:
+        print(f"left out, since they have diverged: seeds {', '.join(map(str, result['diverged']))}")
 
 
 @contextlib.contextmanager
