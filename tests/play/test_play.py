@@ -14,7 +14,8 @@ from policy_helpers import maze_policy  # noqa: F401
 from homing.cli import main
 from homing.errors import HomingError
 from homing.play import server, shapes
-from homing.play.session import Choice, Session, environments_for, make_actor
+from homing.play.session import Session
+from homing.play.sources import Choice, compatible_environments, make_actor
 from homing.play.simulation import Simulation
 from homing.types import Obs
 
@@ -41,72 +42,72 @@ def made(maze_policy):  # noqa: F811
 @pytest.fixture
 def session(made):
     session, _ = made
-    session.paused, session.speed, session.wander, session.message = False, 1.0, False, ""
+    session.paused, session.speed, session.auto_goal, session.message = False, 1.0, False, ""
     session.sim.goal = np.array([4.0, 8.0], np.float32)
-    session.restart()
-    session._owed = 0.0
+    session.reset()
+    session._pending_seconds = 0.0
     return session
 
 
 def test_the_robot_goes_where_the_goal_is_put(session):
-    session.ask(lambda: session.aim((4.0, 10.0)))
-    session.work(0.0)
-    far = np.linalg.norm(session.place() - [4.0, 10.0])
+    session.submit(lambda: session.set_goal((4.0, 10.0)))
+    session.advance(0.0)
+    far = np.linalg.norm(session.position() - [4.0, 10.0])
     for _ in range(60):
-        session.work(2 * DT)
-    assert session.sim.moment.distance < 0.5 < far
-    assert session.sim.moment.reached
-    np.testing.assert_allclose(session.place(), [4.0, 10.0], atol=0.5)
-    assert session.history[-1][1] == session.sim.moment.distance
-    assert len(session.trail) > 50
+        session.advance(2 * DT)
+    assert session.sim.snapshot.distance < 0.5 < far
+    assert session.sim.snapshot.reached
+    np.testing.assert_allclose(session.position(), [4.0, 10.0], atol=0.5)
+    assert session.history[-1][1] == session.sim.snapshot.distance
+    assert len(session.trajectory) > 50
 
 
 def test_a_goal_put_into_a_wall_lands_on_the_ground_beside_it(session):
-    session.aim((8.0, 4.0))
+    session.set_goal((8.0, 4.0))
     assert not session.sim.space.in_wall(session.sim.goal)
     np.testing.assert_allclose(session.sim.goal, [8.0, 4.0], atol=2.5)
 
 
 def test_the_clock_is_followed_slowed_down_and_stopped(session):
-    assert session.work(3.5 * DT) == 3
-    assert session.work(0.6 * DT) == 1, "what is left over counts"
+    assert session.advance(3.5 * DT) == 3
+    assert session.advance(0.6 * DT) == 1, "what is left over counts"
     session.speed = 0.5
-    session._owed = 0.0
-    assert session.work(4 * DT) == 2
+    session._pending_seconds = 0.0
+    assert session.advance(4 * DT) == 2
     session.paused = True
-    assert session.work(1.0) == 0
+    assert session.advance(1.0) == 0
     session.paused = False
-    assert session.work(60.0) == round(0.25 / DT), "a pause of the machine is not made up for"
-    assert session.work(0.9 * DT) <= 1
+    assert session.advance(60.0) == round(0.25 / DT), "a pause of the machine is not made up for"
+    assert session.advance(0.9 * DT) <= 1
 
 
 def test_a_push_moves_the_robot_that_way(session):
-    before = session.place()
+    before = session.position()
     session.push((0.0, -1.0), 3.0)
     session.sim.step()
-    after = session.place()
+    after = session.position()
     assert after[1] < before[1] - 0.1
     assert abs(after[0] - before[0]) < 0.05
-    assert session.sim.slides
+    assert session.sim.has_planar_root
 
 
 def test_a_new_goal_comes_once_the_old_one_is_held(session):
-    session.wander = True
-    session.aim(tuple(session.place()))
+    session.auto_goal = True
+    session.set_goal(tuple(session.position()))
     first = session.sim.goal.copy()
     for _ in range(14):
-        session.work(2 * DT)
+        session.advance(2 * DT)
     assert not np.array_equal(session.sim.goal, first)
 
 
-def test_a_fall_begins_a_new_path(session, monkeypatch):
+def test_a_termination_starts_a_new_trajectory(session, monkeypatch):
     for _ in range(5):
-        session.work(DT)
-    assert len(session.trail) > 4
+        session.advance(DT)
+    assert len(session.trajectory) > 4
     step = session.sim.step
-    monkeypatch.setattr(session.sim, "step", lambda: dataclasses.replace(step(), fell=True))
+    monkeypatch.setattr(session.sim, "step", lambda: dataclasses.replace(step(), terminated=True))
     session._step()
-    assert len(session.trail) == 2
+    assert len(session.trajectory) == 2
     assert len(session.history) == 1
 
 
@@ -116,16 +117,17 @@ def test_what_cannot_be_played_is_told_and_changes_nothing(session, monkeypatch)
 
     monkeypatch.setattr("homing.play.session.make_actor", fail)
     version, sim = session.version, session.sim
-    session.choose(Choice("somewhere", 9))
+    session.submit(lambda: session.choose(Choice("other")))
+    session.advance(0.0)
     assert session.message == "it has no seed 9"
     assert (session.version, session.sim) == (version, sim)
 
 
 def test_the_critic_is_asked_from_where_the_robot_is(session):
-    values = session.sim.critic()
+    values = session.sim.critic_values()
     places = session.sim.space.grid(max(values.shape))
     policies = session.sim.actor.policies
-    obs = Obs(jnp.asarray(session.sim.moment.state), jnp.asarray(places[3, 5]))
+    obs = Obs(jnp.asarray(session.sim.snapshot.state), jnp.asarray(places[3, 5]))
     # The map asks about the agent's own action, whatever the actor does here.
     own = policies.agent.act(session.sim.learner, obs, jax.random.key(0), explore=False)
     expected = policies.agent.value(session.sim.learner, obs, own)
@@ -139,11 +141,11 @@ def test_the_critic_is_asked_from_where_the_robot_is(session):
 
 
 def test_a_policy_may_go_where_its_body_and_goals_are_the_same():
-    places = environments_for(None, "ant")
+    places = compatible_environments("ant")
     assert places[0] == "ant"
     assert {"ant_u_maze", "ant_big_maze", "ant_random_start"} <= set(places)
     assert not {"ant_soccer", "ant_push", "humanoid", "point_u_maze"} & set(places)
-    assert environments_for(None, "reacher") == ("reacher",)
+    assert compatible_environments("reacher") == ("reacher",)
 
 
 # The page and its port.
@@ -164,23 +166,23 @@ def click(origin, direction):
 
 def test_a_click_on_the_floor_moves_the_goal_there(player, session):
     player.page._clicked(click((4.0, 0.0, 10.0), (0.0, 0.9, -1.0)))
-    session.work(0.0)
+    session.advance(0.0)
     np.testing.assert_allclose(session.sim.goal, [4.0, 9.0], atol=1e-4)
     for away in ((0.0, 0.0, 1.0), (1.0, 0.0, 0.0)):
         player.page._clicked(click((4.0, 0.0, 10.0), away))
-    session.work(0.0)
+    session.advance(0.0)
     np.testing.assert_allclose(session.sim.goal, [4.0, 9.0], atol=1e-4)
 
 
 def test_the_scene_follows_the_simulation(player, session):
-    session.aim((4.0, 10.0))
+    session.set_goal((4.0, 10.0))
     for _ in range(20):
-        session.work(2 * DT)
+        session.advance(2 * DT)
     player.page._draw()
-    player.page._tell()
-    np.testing.assert_allclose(player.page.links[0].position, session.sim.moment.pos[0], atol=1e-5)
+    player.page._update_status()
+    np.testing.assert_allclose(player.page.links[0].position, session.sim.snapshot.pos[0], atol=1e-5)
     np.testing.assert_allclose(player.page._goals[0][1].position[:2], [4.0, 10.0], atol=1e-5)
-    assert f"{session.sim.moment.distance:.2f} m" in player.page.status.content
+    assert f"{session.sim.snapshot.distance:.2f} m" in player.page.status.content
     assert len(player.page.plot.data[0]) == len(session.history)
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from homing.play.server import Player, free_port, running
-from homing.play.session import Choice, Session
+from homing.play.session import Session
 from homing.play.shapes import FOV
+from homing.play.sources import Choice
 from homing.policies import find_policies, write_policies
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -101,15 +102,15 @@ def click(page, player, place):
 
 def test_a_click_moves_the_goal_and_the_robot_goes_there(page, player):
     session = player.session
-    session.ask(lambda: session.aim((-0.1, 0.1)))
-    session.ask(session.restart)
+    session.submit(lambda: session.set_goal((-0.1, 0.1)))
+    session.submit(session.reset)
     assert until(lambda: np.allclose(session.sim.goal[:2], (-0.1, 0.1), atol=1e-3))
     wanted = (0.06, -0.13)
     click(page, player, wanted)
     assert until(lambda: np.allclose(session.sim.goal[:2], wanted, atol=0.03)), session.sim.goal
-    far = session.sim.moment.distance
-    assert until(lambda: session.sim.moment.reached, 30)
-    assert session.sim.moment.distance < min(far, 0.05)
+    far = session.sim.snapshot.distance
+    assert until(lambda: session.sim.snapshot.reached, 30)
+    assert session.sim.snapshot.distance < min(far, 0.05)
     assert until(lambda: "reached" in page.inner_text("body"), 20), "the page tells it"
 
 
@@ -126,34 +127,34 @@ def drag(page, player, start, stop):
 
 def test_a_robot_that_is_dragged_is_pushed(page, player, monkeypatch):
     session, pushes = player.session, []
-    session.ask(lambda: session.aim((0.05, 0.14)))
-    assert until(lambda: session.sim.moment.reached and session.sim.goal[1] > 0.1, 60)
+    session.submit(lambda: session.set_goal((0.05, 0.14)))
+    assert until(lambda: session.sim.snapshot.reached and session.sim.goal[1] > 0.1, 60)
     session.paused = True
-    session.ask(lambda: session.aim((0.0, -0.15)))  # out of the way
+    session.submit(lambda: session.set_goal((0.0, -0.15)))  # out of the way
     monkeypatch.setattr(session, "push", lambda direction, speed: pushes.append((direction, speed)))
-    elbow = np.asarray(session.sim.moment.pos[1])
+    elbow = np.asarray(session.sim.snapshot.pos[1])
     time.sleep(1)
     drag(page, player, 0.5 * elbow + (0, 0, 0.5 * elbow[2]), 0.5 * elbow + (0.08, 0, 0.01))
     assert until(lambda: pushes, 30)
     (across, along), speed = pushes[0]
     assert across > abs(along)
-    assert speed == float(player.page.strength.value)
+    assert speed == float(player.page.push_speed.value)
     session.paused = False
 
 
 def test_the_goal_follows_the_mouse_that_drags_it(page, player):
     session = player.session
     before, wanted = (-0.05, -0.12), (0.11, 0.02)
-    session.ask(lambda: session.aim((0.05, 0.14)))
-    assert until(lambda: session.sim.moment.reached and session.sim.goal[1] > 0.1, 60)
+    session.submit(lambda: session.set_goal((0.05, 0.14)))
+    assert until(lambda: session.sim.snapshot.reached and session.sim.goal[1] > 0.1, 60)
     session.paused = True  # else the arm may reach the goal, and be what the mouse takes hold of
-    session.ask(lambda: session.aim(before))
+    session.submit(lambda: session.set_goal(before))
     assert until(lambda: np.allclose(session.sim.goal[:2], before, atol=1e-3))
     time.sleep(1)
     drag(page, player, (*before, player.page.height), (*wanted, player.page.height))
     assert until(lambda: np.allclose(session.sim.goal[:2], wanted, atol=0.04), 30), session.sim.goal
     session.paused = False
-    assert until(lambda: session.sim.moment.reached, 30)
+    assert until(lambda: session.sim.snapshot.reached, 30)
 
 
 def test_controls_do_what_they_say(page, player):
@@ -175,7 +176,7 @@ def test_controls_do_what_they_say(page, player):
 
 
 def test_nothing_is_asked_of_another_machine(page, player):
-    elsewhere = [url for url in page.asked if not url.startswith((player.address, "data:", "blob:"))]
+    elsewhere = [url for url in page.asked if not url.startswith((player.origin, "data:", "blob:"))]
     assert elsewhere == []
     assert page.asked
 

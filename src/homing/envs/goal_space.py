@@ -108,14 +108,21 @@ class GoalSpace:
         here = np.clip(xy, (x0, y0), (x1, y1))
         if not self._blocked(here, margin):
             return float(here[0]), float(here[1])
-        free = self._free(margin)
+        free = self._free_positions(margin)
         best = free[np.argmin(np.sum(np.square(free - here), axis=-1))]
         return float(best[0]), float(best[1])
 
-    def _free(self, margin: float) -> np.ndarray:
-        points = self.grid(SEARCH).reshape(-1, 2)
-        free = points[~self._blocked(points, margin)]
-        return free if len(free) else points
+    def _free_positions(self, margin: float) -> np.ndarray:
+        """[K, 2] free positions of the arena, `margin` away from walls; computed once for each margin."""
+        if margin not in self._free_cache:
+            points = self.grid(SEARCH).reshape(-1, 2)
+            free = points[~self._blocked(points, margin)]
+            self._free_cache[margin] = free if len(free) else points
+        return self._free_cache[margin]
+
+    @cached_property
+    def _free_cache(self) -> dict[float, np.ndarray]:
+        return {}
 
     def _blocked(self, points: np.ndarray, margin: float) -> Any:
         around = [(0.0, 0.0), (margin, 0.0), (-margin, 0.0), (0.0, margin), (0.0, -margin)]
