@@ -239,7 +239,7 @@ def _serve(choice: Choice, sources: Sequence[str], host: str, port: int | None, 
         f"a step of {sim.dt:g} s takes {1e3 * sim.step_seconds:.2f} ms: "
         f"{sim.dt / sim.step_seconds:.0f} × real time on this machine"
     )
-    player = Player(session, port, f"{choice.source} · Homing", host)
+    player = Player(session, port, f"{Path(choice.source).name} · Homing", host)
     if player.is_local:
         print(f"open {player.address} (only this machine can); Ctrl-C ends", flush=True)
     else:

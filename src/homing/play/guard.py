@@ -178,7 +178,8 @@ class GuardedConnection(ServerConnection):
         now = time.monotonic()
         if now - self._noticed >= NOTICE_PERIOD:
             self._noticed = now
-            self._guard.on_refused(self, reason)
+            # Soon, not now: the message before, which may have announced this browser, is handled first.
+            self.loop.call_soon(self._guard.on_refused, self, reason)
 
     async def _limit_rate(self) -> None:
         """Wait while the sender is above its rate, so that TCP makes it wait as well."""
