@@ -1,5 +1,6 @@
 """Playing without a browser: the session, the clock, the page's geometry, the port."""
 
+import contextlib
 import dataclasses
 import socket
 import urllib.request
@@ -12,11 +13,12 @@ import pytest
 from policy_helpers import maze_policy  # noqa: F401
 
 from homing.cli import main
-from homing.errors import HomingError
+from homing.envs.goal_space import GoalSpace
+from homing.errors import ConfigError, HomingError
 from homing.play import server, shapes
-from homing.play.session import Session
-from homing.play.sources import Choice, compatible_environments, make_actor
+from homing.play.session import MAX_COMMANDS, Session
 from homing.play.simulation import Simulation
+from homing.play.sources import Choice, compatible_environments, make_actor
 from homing.types import Obs
 
 DT = 0.05
@@ -66,6 +68,109 @@ def test_a_goal_put_into_a_wall_lands_on_the_ground_beside_it(session):
     session.set_goal((8.0, 4.0))
     assert not session.sim.space.in_wall(session.sim.goal)
     np.testing.assert_allclose(session.sim.goal, [8.0, 4.0], atol=2.5)
+
+
+def test_the_free_positions_of_an_arena_are_found_once(session, monkeypatch):
+    session.set_goal((8.0, 4.0))
+    monkeypatch.setattr(GoalSpace, "grid", None)  # it may not be searched again
+    session.set_goal((8.5, 4.0))
+    assert not session.sim.space.in_wall(session.sim.goal)
+
+
+# Numbers that no page of ours sends.
+
+BAD = [np.nan, np.inf, -np.inf]
+
+
+@pytest.mark.parametrize("value", BAD)
+def test_a_speed_is_finite(session, value):
+    with pytest.raises(ConfigError, match=r"from 0.1 to 2"):
+        session.speed = value
+    assert session.speed == 1.0
+    assert session.advance(2 * DT) == 2
+
+
+@pytest.mark.parametrize(("value", "taken"), [(1e12, 2.0), (1e308, 2.0), (-3.0, 0.1), (0.0, 0.1), (1.5, 1.5)])
+def test_a_speed_is_clamped(session, value, taken):
+    session.speed = value
+    assert session.speed == taken
+
+
+@pytest.mark.parametrize("value", [*BAD, 1e7, -1e308, 10**400])
+def test_a_goal_far_out_or_nowhere_is_refused(session, value):
+    before = session.sim.goal.copy()
+    for xy in ((value, 1.0), (1.0, value)):
+        session.submit(lambda xy=xy: session.set_goal(xy))
+        session.submit(lambda xy=xy: session.push(xy, 3.0))
+    session.advance(2 * DT)
+    np.testing.assert_array_equal(session.sim.goal, before)
+    assert "finite" in session.message
+    assert np.isfinite(session.sim.snapshot.distance)
+
+
+def test_a_goal_beyond_the_arena_is_put_at_its_edge(session):
+    session.set_goal((1e6, -1e6))
+    x0, x1, y0, y1 = session.sim.env.scene.spec.arena.extent()
+    assert x0 <= session.sim.goal[0] <= x1
+    assert y0 <= session.sim.goal[1] <= y1
+    with pytest.raises(ConfigError, match="none is number 7"):
+        session.set_goal((4.0, 4.0), 7)
+
+
+@pytest.mark.parametrize("value", BAD)
+def test_a_push_speed_is_finite_and_clamped(session, value):
+    with pytest.raises(ConfigError, match=r"from 0.5 to 10"):
+        session.push((1.0, 0.0), value)
+    session.push((1.0, 0.0), 1e12)
+    assert np.isfinite(session.sim.step().state).all()
+
+
+def test_a_simulation_that_diverges_is_reset(session, monkeypatch):
+    broken = dataclasses.replace(session.sim.snapshot, state=np.full(4, np.nan))
+    monkeypatch.setattr(session.sim, "step", lambda: broken)
+    session._step()
+    assert "diverged" in session.message
+    assert session.sim.snapshot.is_finite
+    assert np.isfinite(np.asarray(session.history)).all()
+
+
+def test_a_command_that_fails_leaves_a_line_and_the_session_goes_on(session, caplog):
+    def fail():
+        raise ZeroDivisionError("a\nb\x1b[31m")
+
+    session.submit(fail)
+    assert session.advance(2 * DT) == 2
+    assert session.message == "ZeroDivisionError: a b [31m"
+    assert [record.getMessage() for record in caplog.records] == [f"homing play: {session.message}"]
+
+
+def test_commands_that_come_too_fast_are_dropped(session, caplog):
+    done = []
+    for k in range(MAX_COMMANDS + 10):
+        session.submit(lambda k=k: done.append(k))
+    session.advance(0.0)
+    assert done == list(range(MAX_COMMANDS))
+    assert "dropped" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        Choice("/etc/passwd"),
+        Choice("missing.homing"),
+        Choice("other", 3),
+        Choice("{source}", 9),
+        Choice("{source}", 3, "worst"),
+        Choice("{source}", 3, "last", "ant"),
+        Choice("{source}", 3, "last", "/etc/passwd"),
+    ],
+    ids=str,
+)
+def test_what_the_page_does_not_offer_is_not_even_looked_for(session, choice, monkeypatch):
+    monkeypatch.setattr("homing.play.session.make_actor", None)
+    choice = dataclasses.replace(choice, source=choice.source.format(source=session.choice.source))
+    with pytest.raises(ConfigError):
+        session.choose(choice)
 
 
 def test_the_clock_is_followed_slowed_down_and_stopped(session):
@@ -188,12 +293,61 @@ def test_the_scene_follows_the_simulation(player, session):
 
 def test_only_this_machine_reaches_the_page(player):
     assert player.server.get_host() == "127.0.0.1"
+    assert player.is_local
     page = urllib.request.urlopen(player.address, timeout=20).read()
     assert b"<html" in page.lower()
     outside = socket.gethostbyname(socket.gethostname())
     if not outside.startswith("127."):
         with pytest.raises(OSError, match="refused"):
             socket.create_connection((outside, player.server.get_port()), timeout=5)
+
+
+def test_a_click_that_is_not_finite_moves_nothing(player, session):
+    before = session.sim.goal.copy()
+    for bad in (np.nan, np.inf, -np.inf):
+        player.page._clicked(click((bad, 0.0, 10.0), (0.0, 0.9, -1.0)))
+        player.page._clicked(click((4.0, 0.0, 10.0), (0.0, bad, -1.0)))
+        player.page._clicked(click((4.0, 0.0, 10.0), (0.0, 0.9, bad)))
+    session.advance(0.0)
+    np.testing.assert_array_equal(session.sim.goal, before)
+    player.page._update_status()
+    assert "nan" not in player.page.status.content
+
+
+def test_a_page_that_cannot_be_drawn_is_told_once_and_stays_up(player, session, caplog):
+    def fail():
+        raise ValueError("no scene")
+
+    for _ in range(3):
+        player._contained(fail)
+    assert [record.getMessage() for record in caplog.records] == ["homing play: ValueError: no scene"]
+    assert session.message == "ValueError: no scene"
+
+
+def test_errors_and_names_are_shown_as_they_are(player, session):
+    session.message = "<img src=x onerror=alert(1)> [a](javascript:b)"
+    player.page._update_status()
+    assert "<img" not in player.page.status.content
+    assert "](" not in player.page.status.content
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
+def test_a_host_that_is_every_name_is_refused(host):
+    with pytest.raises(ConfigError, match="any name"):
+        server.check_host(host)
+
+
+def test_a_host_of_another_machine_is_refused():
+    with pytest.raises(ConfigError, match=r"cannot listen on --host 192\.0\.2\.1"):
+        server.check_host("192.0.2.1")
+    server.check_host("127.0.0.1")
+    server.check_host("localhost")
+
+
+def test_a_viser_that_starts_without_the_guard_is_not_used(session, monkeypatch):
+    monkeypatch.setattr(server, "guarded", lambda guard: contextlib.nullcontext())
+    with pytest.raises(HomingError, match="cannot be guarded"):
+        server.Player(session, server.free_port(None)[0], "a test")
 
 
 def test_a_port_that_is_taken_is_told(capsys, maze_policy):  # noqa: F811

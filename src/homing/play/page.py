@@ -23,7 +23,9 @@ from homing.viz import render
 RATES = {"scene": 30.0, "status": 5.0, "critic": 4.0}  # updates a second
 TRAJECTORY_RGB, GOAL_OPACITY, MAP_OPACITY = (40, 70, 160), 0.45, 0.85
 HINT = "**Click the floor** or drag the goal to move it. Drag the robot to push it."
-MARKDOWN = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]()<>#+-.!|~$&:"})
+MARKDOWN = str.maketrans(
+    {c: f"\\{c}" for c in "\\`*_{}[]()#+-.!|~$:"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
+)
 
 DragEvent = viser.SceneNodeDragEvent[Any]  # of meshes, spheres or cylinders
 
