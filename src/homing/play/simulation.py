@@ -17,7 +17,7 @@ from homing.data.rollout import ActionPlan, after_step, first_plan, next_actions
 from homing.envs.goal_space import GoalSpace, goal_space
 from homing.envs.reset_pool import STARTS_PER_ENV
 from homing.types import Array, EnvState, Key
-from homing.viz.critic_map import asked
+from homing.viz.critic_map import value_function
 from homing.viz.render import aimed
 from homing.viz.video import Actor
 
@@ -129,7 +129,7 @@ class Simulation:
 
     @cached_property
     def _values(self) -> Callable[..., Array]:
-        return asked(self.actor, "goals")
+        return value_function(self.actor, "goals")
 
     def critic_values(self) -> np.ndarray:
         """The critic's value of each goal on the floor from the current state [rows, columns]."""
