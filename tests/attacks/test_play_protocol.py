@@ -1,10 +1,12 @@
 """`homing play` against strangers: who may connect, and what any message can do."""
 
+import contextlib
 import copy
 import math
 import random
 import socket
 from collections import Counter
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,7 +16,7 @@ from viser import _messages
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from homing.play.guard import BURST
+from homing.play.guard import BURST, MAX_CLIENTS
 from homing.play.protocol import MAX_BYTES, MalformedMessage, RefusedValue, validated
 
 POLICY_VIOLATION, TOO_BIG = 1008, 1009
@@ -124,6 +126,25 @@ def test_a_websocket_needs_token_own_origin_and_version(play):
     for options in ({}, {"subprotocols": ["viser-v0.0"]}):
         with pytest.raises(InvalidStatus, match="400"):
             connect(url, **options)
+
+
+def test_the_number_of_browsers_is_limited(play):
+    url = f"ws://127.0.0.1:{play.port}/{play.token}"
+    with contextlib.ExitStack() as stack:
+        open_one = lambda: connect(url, subprotocols=[SUBPROTOCOL], max_size=None, close_timeout=1)
+        assert until(lambda: not has_connections(play)), "those of the test before are gone"
+        for _ in range(MAX_CLIENTS):
+            stack.enter_context(open_one())
+        with pytest.raises(InvalidStatus, match="503"):
+            open_one()
+    assert until(lambda: not has_connections(play))
+
+
+def has_connections(play) -> bool:
+    """Whether the server holds connections that are established, by the kernel's table."""
+    local = f"0100007F:{play.port:04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(row[1] == local and row[3] == "01" for row in rows)
 
 
 # What messages can do.

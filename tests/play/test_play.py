@@ -344,6 +344,21 @@ def test_a_host_of_another_machine_is_refused():
     server.check_host("localhost")
 
 
+@pytest.mark.parametrize("local", [True, False])
+def test_the_command_says_who_can_open_the_page(session, monkeypatch, capsys, local):
+    def fake(session, port, label, host):
+        noop = lambda: None
+        return SimpleNamespace(is_local=local, address="http://x/token/", run=noop, stop=noop)
+
+    monkeypatch.setattr(server, "Player", fake)
+    monkeypatch.setattr("homing.play.session.Session", lambda choice, sources: session)
+    main.main(["play", session.choice.source, "--host", "localhost"])
+    said = capsys.readouterr().out
+    assert "open http://x/token/" in said
+    assert ("only this machine can" in said) == local
+    assert ("not encrypted" in said) != local
+
+
 def test_a_viser_that_starts_without_the_guard_is_not_used(session, monkeypatch):
     monkeypatch.setattr(server, "guarded", lambda guard: contextlib.nullcontext())
     with pytest.raises(HomingError, match="cannot be guarded"):
