@@ -54,6 +54,7 @@ class Simulation:
     def __init__(self, actor: Actor, seed: int = 0):
         self.actor, self.env, self.learner = actor, actor.env, actor.learner
         self.space: GoalSpace = goal_space(self.env)
+        self.space.free_points()  # kept, so that goals on walls are moved without a delay
         self.dt = float(self.env.spec.dt)
         self._key = jax.random.key(seed)
         self._reset, self._step, self._push = self._compiled()
