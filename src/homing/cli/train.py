@@ -35,7 +35,7 @@ class TrainArguments:
     """Arguments of `homing train` that do not depend on the agent."""
 
     agent: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="AGENT")]
-    """The agent: crl, sac, td3, ppo or a registered one; the flags below are those of the agent named."""
+    """The agent: crl, srl, sac, td3, ppo, a registered one, or best (see `homing recipes`); it decides the flags below."""
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
     """The environment: an id that `homing envs` lists."""
     seeds: int = 1
@@ -90,8 +90,16 @@ def arranged(args: Sequence[str]) -> tuple[list[str], tuple[str, str, str | None
     """The arguments with agent and environment first; and agent, preset, environment, on which the flags depend."""
     from homing.agents import agent_names
     from homing.config.presets import DEFAULT
+    from homing.config.recipes import BEST, recipe_for
 
-    names, rest = split(args, _all_flags(), agent_names())
+    names, rest = split(args, _all_flags(), (*agent_names(), BEST))
+    if names[:1] == [BEST] and len(names) > 1:
+        if value_of("--preset", rest) is not None:
+            raise ConfigError(
+                "best has a preset of its own; name an agent to choose another (homing recipes)"
+            )
+        recipe = recipe_for(names[1])
+        names, rest = [recipe.agent, *names[1:]], ["--preset", recipe.preset, *rest]
     agent = names[0] if names else "crl"
     env = names[1] if len(names) > 1 else None
     return [*names, *rest], (agent, value_of("--preset", rest) or DEFAULT, env)
