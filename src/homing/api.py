@@ -179,7 +179,7 @@ def choose_device(cpu: bool = False, devices: int | None = None, multi_host: boo
     make_cpu_devices(devices, multi_host)
     if multi_host:
         join_hosts()
-    if not cpu and jax.config.jax_platforms != "cpu":  # JAX_PLATFORMS=cpu is a choice too
+    if not cpu and jax.config.values["jax_platforms"] != "cpu":  # JAX_PLATFORMS=cpu is a choice too
         require_seen_gpu()
     keep_compiled()
     if jax.default_backend() == "gpu":

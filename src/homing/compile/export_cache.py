@@ -47,7 +47,7 @@ def turn_off() -> None:
 
 def store(identity: Mapping[str, Any] | None) -> Store | None:
     """Where the programs of a run with these settings are kept; none without a folder for compiled ones."""
-    base = jax.config.jax_compilation_cache_dir
+    base = jax.config.values["jax_compilation_cache_dir"]
     if not _on or _foreign or identity is None or base is None:
         return None
     return Store(Path(base) / FOLDER, _hash(identity))

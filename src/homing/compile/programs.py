@@ -34,7 +34,7 @@ def cache_folder() -> Path:
 
 def keep_compiled() -> None:
     """Turn on the cache of compiled programs, unless one is set already; before the first compilation."""
-    if jax.config.jax_compilation_cache_dir is not None:
+    if jax.config.values["jax_compilation_cache_dir"] is not None:
         return
     folder = cache_folder()
     try:

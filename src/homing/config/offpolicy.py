@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, Self
 
 from homing import bounds
 from homing.config.plan import MAX_COUNT, WORKSPACE, Schedule, Sizes, human_bytes
@@ -150,7 +151,7 @@ class Plan(Schedule):
             "batches": self.prefetch_updates * max(self.sizes.batch_bytes, 1),
         }
 
-    def fitting(self, free_bytes: int) -> dict[str, Plan]:
+    def fitting(self, free_bytes: int) -> Mapping[str, Self]:
         """Plans that fit, by the one setting changed: narrow storage, less replay, fewer seeds."""
         if self.fits(free_bytes):
             return {"as asked": self}
@@ -164,7 +165,7 @@ class Plan(Schedule):
         }
         return {name: plan for name, plan in candidates.items() if plan is not None}
 
-    def _with_less_replay(self, free_bytes: int) -> Plan | None:
+    def _with_less_replay(self, free_bytes: int) -> Self | None:
         slot = replay.size_in_bytes(dataclasses.replace(self.buffer_shape, slots=1))
         room = free_bytes // self.seeds - (self.bytes_per_seed - self.bytes_by_part["replay"])
         rows = room // slot * self.config.unroll_length
