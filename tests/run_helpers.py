@@ -13,6 +13,7 @@ from probes import walk
 
 from homing.config import run as run_settings
 from homing.config.offpolicy import TrainConfig
+from homing.config.presets import preset
 from homing.config.run import RunConfig, SaveConfig
 from homing.networks import NetConfig
 from homing.runs.folder import RunFolder
@@ -37,7 +38,7 @@ SAVE = SaveConfig(checkpoint_minutes=0, tensorboard="off")
 
 def probe_config(**changes: Any) -> RunConfig:
     """A run of two seeds in 24 iterations and four evaluations."""
-    agent = run.preset("crl", "quickstart").agent
+    agent = preset("crl", "quickstart").agent
     agent = dataclasses.replace(agent, critic_net=NET, actor_net=NET, representation_dim=8)
     config = RunConfig(agent="crl", env="walk", train=TRAIN, settings=agent, seeds=(3, 4), save=SAVE)
     return dataclasses.replace(config, **changes)

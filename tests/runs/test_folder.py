@@ -9,7 +9,8 @@ from run_helpers import probe_config, probe_envs  # noqa: F401
 
 from homing.config.run import RunConfig, SaveConfig, from_json, run_config, to_json
 from homing.errors import ConfigError, HomingError
-from homing.runs.folder import RunFolder, WriteError, git_state, write_whole
+from homing.runs import folder as folder_module
+from homing.runs.folder import RunFolder, WriteError, git_state, session_facts, write_whole
 
 pytestmark = pytest.mark.usefixtures("probe_envs")
 
@@ -119,7 +120,7 @@ def test_rows_are_written_all_or_none(tmp_path, monkeypatch):
         os.write(file, content[:10])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(folder, "_write_all", full)
+    monkeypatch.setattr(folder_module, "_write_all", full)
     with pytest.raises(WriteError, match="No space left"):
         folder.append(rows(2))
     assert folder.rows() == rows(1)
@@ -146,4 +147,4 @@ def test_sessions_add_up_and_git_is_optional(tmp_path):
     folder.add_session({"iteration": 5})
     assert [s["iteration"] for s in folder.sessions()] == [0, 5]
     assert git_state(tmp_path) is None
-    assert set(folder.session_facts()) >= {"time", "versions", "device", "git"}
+    assert set(session_facts()) >= {"time", "versions", "device", "git"}
