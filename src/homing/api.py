@@ -179,10 +179,12 @@ def resume(
     quiet: bool = False,
     devices: int | None = None,
     multi_host: bool = False,
+    accept_changes: bool = False,
 ) -> Trained:
     """Go on with a run that was stopped or killed, as if nothing had happened.
 
     The number of devices need not be the one that it was begun with.
+    accept_changes: go on with settings that were edited, or from the start where all checkpoints are lost
     """
     from homing.runs.progress import make_progress
     from homing.training import runner
@@ -190,7 +192,7 @@ def resume(
 
     choose_device(cpu, devices, multi_host)
     show = shown_here(make_progress(quiet))
-    outcome = runner.resume(run, show, lambda parts: placement(devices, parts.plan))
+    outcome = runner.resume(run, show, lambda parts: placement(devices, parts.plan), accept_changes)
     return Trained(outcome.path, outcome.status, outcome.signum)
 
 

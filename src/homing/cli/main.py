@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from homing.cli import interrupts
 from homing.cli import policies as cli_policies
 from homing.cli import report as cli_report
 from homing.cli import show as cli_see
@@ -104,7 +105,7 @@ def command() -> None:
     export_cache.turn_on()
     # Else JAX begins by taking three quarters of a GPU's memory, which takes seconds on a large one.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    main()
+    interrupts.guarded(main)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -127,6 +128,9 @@ def main(argv: list[str] | None = None) -> None:
     except HomingError as error:
         print(f"homing: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except KeyboardInterrupt as error:
+        print("homing: interrupted", file=sys.stderr)
+        raise SystemExit(interrupts.exit_code(error)) from None
 
 
 @app.command(name="bench")

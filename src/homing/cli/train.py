@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -117,8 +115,7 @@ def train(args: list[str]) -> None:
             kind, prog="homing train", description="Train an agent, many seeds in one program.", args=args
         )
     config = _config(asked)
-    with _interruptible():
-        _train(asked, config)
+    _train(asked, config)
 
 
 def _config(asked: Any) -> Any:
@@ -173,7 +170,12 @@ def _spread(devices: str | None, multi_host: bool) -> dict[str, Any]:
 
 
 def resume(
-    run: Run, cpu: Flag = False, quiet: Flag = False, devices: str | None = None, multi_host: Flag = False
+    run: Run,
+    cpu: Flag = False,
+    quiet: Flag = False,
+    devices: str | None = None,
+    multi_host: Flag = False,
+    accept_changes: Flag = False,
 ) -> None:
     """Go on with a run that was stopped or killed, as if nothing had happened.
 
@@ -183,11 +185,12 @@ def resume(
         quiet: print nothing but warnings
         devices: spread the run over so many devices, which need not be as many as before: a number, or all
         multi_host: this process is one of several that share the run
+        accept_changes: go on with a config.json that was edited, or without files that are lost
     """
     from homing import api
 
-    with _interruptible():
-        _tell(api.resume(run, cpu=cpu, quiet=quiet, **_spread(devices, multi_host)), quiet)
+    spread = _spread(devices, multi_host)
+    _tell(api.resume(run, cpu=cpu, quiet=quiet, accept_changes=accept_changes, **spread), quiet)
 
 
 def _tell(trained: Any, quiet: bool) -> None:
@@ -251,12 +254,3 @@ def evaluate(
         print(json.dumps(told, indent=1))
         return
     _print_summary(f"{told['env']}, {told['episodes']} episodes of each seed", told["summary"])
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Ctrl-C outside of the run loop ends without a traceback."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None

@@ -1,10 +1,11 @@
-"""A run's folder: what was asked, what it ran on, what came out; one process at a time writes to it."""
+"""A run's folder: its settings, what it ran on and its metrics; one process at a time writes to it."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
 import fcntl
+import itertools
 import json
 import os
 import socket
@@ -25,11 +26,18 @@ CONFIG, METRICS, SESSIONS, SUMMARY, LOCK, TOGETHER = (
     "together.json",
 )
 
+# What to do about a file that cannot be read and is not needed to go on.
+_SPARE = {
+    SESSIONS: ", or rename it: the run goes on without it",
+    SUMMARY: ", or rename it: `homing resume` writes it again",
+}
+
 Row = dict[str, Any]
+ROW_FIELDS = {"seed", "iteration"}
 
 
 class WriteError(HomingError):
-    """The disk refused; what was there before is as it was."""
+    """A file could not be written; what was there before is unchanged."""
 
 
 def write_whole(path: Path, content: bytes | str) -> None:
@@ -69,6 +77,11 @@ class RunFolder:
         """The folder of a run that was started before."""
         folder = cls(path)
         if not (folder.path / CONFIG).is_file():
+            if (folder.path / "checkpoints").is_dir():
+                raise ConfigError(
+                    f"{path} has lost its config.json; put it back from a copy. Its content is also in the notes "
+                    f"of each checkpoint, under `folders`: {folder.path}/checkpoints/*/notes/metadata"
+                )
             what = "holds no run (no config.json)" if folder.path.is_dir() else "does not exist"
             raise ConfigError(f"{path} {what}; `homing train` makes a run's folder and names it")
         return folder
@@ -90,7 +103,7 @@ class RunFolder:
         if (self.path / TOGETHER).exists():
             raise ConfigError(
                 f"{self.path} is trained together with other runs of a study; "
-                f"go on with: {self._read(TOGETHER)['go_on']}"
+                f"go on with: {self._object(TOGETHER).get('go_on', 'homing study run STUDY')}"
             )
 
     @contextlib.contextmanager
@@ -109,24 +122,38 @@ class RunFolder:
         finally:
             os.close(lock)
 
-    # What was asked, and where it ran.
+    # Settings, and what the run ran on.
 
     def write_config(self, config: RunConfig) -> None:
         write_json(self.path / CONFIG, to_json(config))
 
     def config(self) -> RunConfig:
-        return from_json(self._read(CONFIG))
+        content = self._object(CONFIG)
+        try:
+            return from_json(content)
+        except (KeyError, TypeError) as error:
+            if isinstance(error, HomingError):
+                raise
+            raise HomingError(f"{self.path / CONFIG} is not the config of a run: {error}") from error
 
     def sessions(self) -> list[dict[str, Any]]:
         """One entry for each time the run was started or resumed."""
-        return self._read(SESSIONS) if (self.path / SESSIONS).exists() else []
+        if not (self.path / SESSIONS).exists():
+            return []
+        content = self._read(SESSIONS)
+        if not isinstance(content, list) or not all(isinstance(entry, dict) for entry in content):
+            raise HomingError(
+                f"{self.path / SESSIONS} must be a list with an object for each start of the run; "
+                "put it back from a copy, or rename it: the run goes on without it"
+            )
+        return content
 
     def add_session(self, facts: dict[str, Any]) -> None:
         write_json(self.path / SESSIONS, [*self.sessions(), facts])
 
     def summary(self) -> dict[str, Any] | None:
         """How the run ended, if it did."""
-        return self._read(SUMMARY) if (self.path / SUMMARY).exists() else None
+        return self._object(SUMMARY) if (self.path / SUMMARY).exists() else None
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         write_json(self.path / SUMMARY, summary)
@@ -135,7 +162,17 @@ class RunFolder:
         try:
             return json.loads((self.path / name).read_text())
         except (OSError, ValueError) as error:
-            raise HomingError(f"cannot read {self.path / name}: {error}") from error
+            raise HomingError(
+                f"cannot read {self.path / name}: {error}; put it back from a copy" + _SPARE.get(name, "")
+            ) from error
+
+    def _object(self, name: str) -> dict[str, Any]:
+        content = self._read(name)
+        if not isinstance(content, dict):
+            raise HomingError(
+                f"{self.path / name} must hold a JSON object; put it back from a copy" + _SPARE.get(name, "")
+            )
+        return content
 
     # Metrics: one line for each seed and evaluation.
 
@@ -160,15 +197,25 @@ class RunFolder:
         return read_rows(self.path / METRICS)
 
     def cut_back(self, iteration: int) -> list[Row]:
-        """Forget the rows after an iteration, which will be written again; returns those that stay."""
+        """Remove the rows after an iteration, which will be written again; returns those that stay."""
         rows = [row for row in self.rows() if row["iteration"] <= iteration]
         if (self.path / METRICS).exists():
             write_whole(self.path / METRICS, "".join(json.dumps(row) + "\n" for row in rows))
         return rows
 
+    def keep_metrics(self) -> Path | None:
+        """A copy of the metrics file, under a name of its own, before it is changed; None if there is none."""
+        path = self.path / METRICS
+        if not path.exists():
+            return None
+        names = (f"{METRICS}.kept-{n}" for n in itertools.count(1))
+        copy = next(there for name in names if not (there := self.path / name).exists())
+        write_whole(copy, path.read_bytes())
+        return copy
+
 
 def read_rows(path: Path) -> list[Row]:
-    """Rows of a metrics file; its last line may be half written, any other must be whole."""
+    """Rows of a metrics file; its last line may be half written, any other must be a row."""
     try:
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     except OSError as error:
@@ -178,9 +225,16 @@ def read_rows(path: Path) -> list[Row]:
         if not line.endswith(b"\n"):
             break
         try:
-            rows.append(json.loads(line))
+            row = json.loads(line)
         except ValueError:
-            raise HomingError(f"line {number} of {path} is no JSON") from None
+            row = None
+        if not isinstance(row, dict) or not row.keys() >= ROW_FIELDS:
+            raise HomingError(
+                f"line {number} of {path} is not a row of metrics (a JSON object with "
+                f"{', '.join(sorted(ROW_FIELDS))}); put the file back from a copy, or move that line elsewhere: "
+                "`homing resume` then says which rows are missing, and goes on"
+            )
+        rows.append(row)
     return rows
 
 
@@ -190,7 +244,7 @@ def _seize(lock: int, path: Path) -> None:
     except OSError as error:
         holder = os.read(lock, 200).decode(errors="replace").strip() or "another process"
         raise HomingError(f"{path} is in use by {holder}; a run has one writer") from error
-    with contextlib.suppress(OSError):  # who holds it is a courtesy
+    with contextlib.suppress(OSError):  # naming the holder is optional
         os.truncate(lock, 0)
         os.write(lock, f"process {os.getpid()} on {socket.gethostname()}".encode())
 
