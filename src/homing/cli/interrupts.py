@@ -33,6 +33,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.unwinding = False
+        self.done = False
         self.signum: int | None = None
 
     def install(self) -> None:
@@ -51,7 +52,7 @@ class Interrupts:
         sys.unraisablehook = unraisable
 
     def note(self, signum: int, frame: FrameType | None) -> None:
-        if not self.unwinding or self.signum is not None:
+        if not self.unwinding or self.done or self.signum is not None:
             end(signum)
         self.signum = signum
         raise Interrupted(signum)
@@ -62,7 +63,7 @@ class Interrupts:
             if not self._is_ours(byte[0]):
                 continue
             time.sleep(GRACE_SECONDS if self.unwinding else 0)
-            if self._is_ours(byte[0]):
+            if self._is_ours(byte[0]) and not self.done:
                 end(byte[0])
 
     def _is_ours(self, signum: int) -> bool:
@@ -123,4 +124,4 @@ def guarded(command: Callable[[], None]) -> None:
             end(interrupts.signum or signal.SIGINT)
         raise
     finally:
-        interrupts.unwinding = False  # nothing is left to unwind
+        interrupts.done = True
