@@ -24,6 +24,8 @@ class OnPolicyConfig:
     """Evaluations in the run, evenly spread; the last is at its end."""
     eval_envs: int = 256
     """Episodes of one evaluation."""
+    exact_seeds: bool = False
+    """Train seeds one after the other, each with the same bits whichever seeds are beside it; slower."""
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "total_steps", "num_envs", "unroll_length", "evaluations", "eval_envs")

@@ -215,6 +215,11 @@ def placement(devices: int | None, plan: Any) -> Placement | None:
     wanted = len(there) if devices == 0 else devices
     if wanted is None or (wanted == 1 and jax.process_count() == 1):
         return None
+    if plan.config.exact_seeds:
+        raise ConfigError(
+            "--exact-seeds trains on one device: leave out --devices, or start a process for each device with "
+            "a part of the seeds (--seed-list)"
+        )
     if wanted > len(there):
         raise ConfigError(f"--devices {wanted}: JAX sees {len(there)}; use --devices {len(there)} or all")
     if jax.process_count() > 1 and wanted < len(there):
