@@ -156,7 +156,8 @@ def _fitted(config: RunConfig, plan: Any) -> RunConfig:
 
 def choose_device(cpu: bool = False, devices: int | None = None, multi_host: bool = False) -> None:
     """Decide where to compute and keep compiled programs; before the first computation."""
-    from homing.compile.programs import keep_compiled, warm_up
+    from homing.compile.cache import keep_compiled
+    from homing.compile.programs import warm_up
     from homing.system.doctor import require_seen_gpu
     from homing.training.sharding import join_hosts, make_cpu_devices
 
@@ -165,7 +166,7 @@ def choose_device(cpu: bool = False, devices: int | None = None, multi_host: boo
     make_cpu_devices(devices, multi_host)
     if multi_host:
         join_hosts()
-    if not cpu and jax.config.jax_platforms != "cpu":  # whoever sets JAX_PLATFORMS=cpu means it
+    if not cpu and jax.config.jax_platforms != "cpu":  # JAX_PLATFORMS=cpu is a choice too
         require_seen_gpu()
     keep_compiled()
     if jax.default_backend() == "gpu":

@@ -186,14 +186,16 @@ def test_an_exact_seed_has_the_same_bits_alone_and_beside_others(agent):
         for name in a:
             np.testing.assert_array_equal(a[name][1], b[name][0])
     assert train.env.clock.shape == () and int(train.env.clock) == int(alone.env.clock)
-    kernels = np.asarray(jax.tree.leaves(train.learner.params)[-1])
-    assert not np.array_equal(kernels[0], kernels[1]), "seeds differ"
+    assert not np.array_equal(*np.asarray(train.env.obs.state)[:2]), "seeds differ"
 
 
 def test_exact_seeds_learn_what_vmapped_ones_do(three):
-    train, told = three
+    told = three[1]
     exact, told_exact = exact_run("crl", [3, 4, 5])
-    assert jax.tree.structure(exact) == jax.tree.structure(exact_run("crl", [3, 4, 5], exact=False)[0])
+    vmapped, _ = exact_run("crl", [3, 4, 5], exact=False)
+    assert jax.tree.structure(exact) == jax.tree.structure(vmapped)
+    for a, b in zip(leaves(exact), leaves(vmapped), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
     assert set(told[-1]) == set(told_exact[-1])
 
 
