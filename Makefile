@@ -14,6 +14,7 @@ help:
 	@echo "make test         set up, then run the tests (about ten minutes on two cores, less when repeated)"
 	@echo "make test-all     the same with the slow tests"
 	@echo "make check        formatter, linter, type checker"
+	@echo "make coverage     the fast tests with line coverage, in htmlcov/"
 	@echo "make docs         make the generated parts of docs/ again and the site from them, in site/"
 	@echo "make serve        show the site on this machine and follow changes"
 
@@ -39,6 +40,10 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 
+.PHONY: coverage
+coverage: $(READY)
+	$(PYTEST) -m "not slow" --cov=homing --cov-report=term:skip-covered --cov-report=html
+
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -54,4 +59,4 @@ serve: $(READY)
 	$(MKDOCS) serve --dev-addr 127.0.0.1:8643
 
 clean:
-	rm -rf $(VENV) .cache build dist site
+	rm -rf $(VENV) .cache build dist site htmlcov .coverage

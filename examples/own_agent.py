@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 
 import homing
+from homing.agents import OffPolicyAgent
 from homing.config.offpolicy import TrainConfig
 from homing.config.presets import register_agent
 from homing.networks import ADAM, MLP, Fit, NetConfig, adam
+from homing.types import Batch, Relabel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,10 +23,10 @@ class ImitateConfig:
     width: int = 128
 
 
-class Imitate:
+class Imitate(OffPolicyAgent[Fit, Batch]):
     """π(s, g) regressed on the action taken in s on the way to g, a later state of the same episode."""
 
-    goal_sampler, goal_share, gamma = "future", 1.0, 0.95
+    relabel = Relabel("future", gamma=0.95)  # batches have these goals in place of the commanded ones
 
     def __init__(self, config, spec):
         self.config, self.spec = config, spec
@@ -43,7 +45,7 @@ class Imitate:
         noise = self.config.noise * jax.random.normal(key, action.shape) if explore else 0.0
         return jnp.clip(action + noise, -1.0, 1.0)
 
-    def update(self, learner, batch, key, context):
+    def update(self, learner, batch, draws, context):
         def loss(params):
             error = jnp.mean(jnp.square(self.policy(params, batch.obs) - batch.action))
             return error, {"actor_loss": error}
@@ -51,12 +53,10 @@ class Imitate:
         return adam(learner, loss, jnp.asarray(context.lr_scale * self.config.lr, jnp.float32))
 
 
-SMALL = TrainConfig(
-    200_000, num_envs=64, unroll_length=50, replay_size=1000, prefill_steps=100, evaluations=4
-)
-register_agent("imitate", ImitateConfig, Imitate, SMALL)
+TRAIN = TrainConfig(200_000, num_envs=64, prefill_steps=100, evaluations=4)
+register_agent("imitate", ImitateConfig, Imitate, TRAIN)
 
 if __name__ == "__main__":
-    steps, out = int(sys.argv[1]) if sys.argv[1:] else 200_000, sys.argv[2] if sys.argv[2:] else None
-    run = homing.train("imitate", "reacher", steps=steps, out=out, eval_envs=32, episode_length=100, cpu=True)
+    steps, out = (int(sys.argv[1]), sys.argv[2]) if sys.argv[1:] else (200_000, None)
+    run = homing.train("imitate", "reacher", steps=steps, out=out, episode_length=100, cpu=True)
     print("success rates at the evaluations:", [round(value, 2) for _, value in run.curve(seed=0)])

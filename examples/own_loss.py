@@ -1,4 +1,4 @@
-"""A contrastive loss of one's own: a function of logits, put into the table and named like any other."""
+"""A custom contrastive loss: a function of logits, registered by name."""
 
 import sys
 
@@ -9,7 +9,7 @@ from homing.losses.contrastive import positives_of, register_objective
 
 
 def hinge(logits):
-    """mean_ij max(0, 1 − f_ii + f_ij): the true pair of every row should win by 1."""
+    """mean_ij max(0, 1 − f_ii + f_ij): a margin of 1 for the positive pair of every row."""
     return jnp.mean(jnp.maximum(0.0, 1.0 - positives_of(logits)[:, None] + logits))
 
 
@@ -28,4 +28,4 @@ if __name__ == "__main__":
         cpu=True,
     )
     first, last = (row["train/categorical_accuracy"] for row in (run.rows()[0], run.rows()[-1]))
-    print(f"the critic finds the true goal in {first:.1%} of the rows at first, in {last:.1%} at the end")
+    print(f"categorical accuracy of the critic: {first:.1%} at the start, {last:.1%} at the end")

@@ -1,4 +1,4 @@
-"""A maze of one's own, in a few lines: draw it, register it, use it like any other environment."""
+"""A custom maze: draw it as text, register it, use it like any other environment."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""A robot and a task of one's own: a cart that is to stop at a commanded place with a commanded speed."""
+"""A custom robot and task: a cart that moves to a goal position with a goal velocity."""
 
 import dataclasses
 
@@ -29,7 +29,7 @@ CART = """
 class Cart:
     name: str = "cart"
     root: str = "cart"
-    healthy: tuple[str, float, float] | None = ("place", -8.0, 8.0)  # leaving the rails ends an episode
+    healthy: tuple[str, float, float] | None = ("place", -8.0, 8.0)  # leaving the rails terminates an episode
     dense: Dense = Dense(distance=1.0)
 
     @property
@@ -61,5 +61,6 @@ for _ in range(200):
     error = state.obs.goal - state.obs.state
     state = step(state, jnp.clip(2.0 * error[:, :1] + 1.5 * error[:, 1:], -1.0, 1.0))
 print(
-    "share of carts at their place:", float(jnp.mean(jnp.abs(state.obs.state - state.obs.goal)[:, 0] < 0.5))
+    "fraction of carts at their goal position:",
+    float(jnp.mean(jnp.abs(state.obs.state - state.obs.goal)[:, 0] < 0.5)),
 )

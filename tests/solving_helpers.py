@@ -14,10 +14,10 @@ def single(*arrays):
 def random_rules(seed, rows=20, size=6, always=2):
     rng = np.random.default_rng(seed)
     return Constraints(
-        rows=jnp.asarray(rng.normal(size=(rows, size)), jnp.float32),
-        wanted=jnp.asarray(rng.normal(size=rows), jnp.float32),
+        jacobian=jnp.asarray(rng.normal(size=(rows, size)), jnp.float32),
+        target=jnp.asarray(rng.normal(size=rows), jnp.float32),
         stiffness=jnp.asarray(rng.uniform(0.1, 30.0, rows), jnp.float32),
-        always=jnp.arange(rows) < always,
+        equality=jnp.arange(rows) < always,
     )
 
 
@@ -28,8 +28,8 @@ def positive_definite(rng, size):
 
 def exact(mass, force, rules, a):
     """Accelerations by Newton's method from `a`, with steps that are halved until they pay."""
-    rows, wanted, stiffness = (np.asarray(x, float) for x in (rules.rows, rules.wanted, rules.stiffness))
-    always = np.asarray(rules.always)
+    rows, wanted, stiffness = (np.asarray(x, float) for x in (rules.jacobian, rules.target, rules.stiffness))
+    always = np.asarray(rules.equality)
     push = lambda above: stiffness * (always | (above < 0))
 
     def cost(a):

@@ -1,6 +1,7 @@
-"""The docs' site: it builds without a warning, its links lead somewhere, and it asks no other address."""
+"""The docs' site: it builds without a warning, its links resolve, and it loads nothing from other hosts."""
 
 import json
+import os
 import re
 import sys
 from html.parser import HTMLParser
@@ -23,19 +24,21 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        told = dict(attrs)
-        if tag in LOADS and told.get(LOADS[tag]) and told.get("rel") not in ("canonical", "next", "prev"):
-            self.loads.add(told[LOADS[tag]])
-        if tag == "a" and told.get("href"):
-            self.links.add(told["href"])
-        self.names |= {told[name] for name in ("id", "name") if told.get(name)}
+        attributes = dict(attrs)
+        if (
+            tag in LOADS
+            and attributes.get(LOADS[tag])
+            and attributes.get("rel") not in ("canonical", "next", "prev")
+        ):
+            self.loads.add(attributes[LOADS[tag]])
+        if tag == "a" and attributes.get("href"):
+            self.links.add(attributes["href"])
+        self.names |= {attributes[name] for name in ("id", "name") if attributes.get(name)}
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The whole site, built strictly: a warning is an error."""
-    import os
-
     os.environ["NO_MKDOCS_2_WARNING"] = "1"
     from mkdocs.commands.build import build
     from mkdocs.config import load_config
@@ -60,6 +63,7 @@ def test_the_site_has_its_pages(site):
         "training",
     }
     wanted |= {"report", "api", "commands", "changelog", "results", "architecture", "fidelity"}
+    wanted |= {"glossary", "contributing", "agents/srl"}
     wanted |= {f"howto/{name}" for name in ("own-environment", "own-agent", "own-loss", "resume", "gpu")}
     assert {f"{name}.html" for name in wanted} <= set(pages)
     assert (out / "notebooks" / NOTEBOOK.name).is_file()
@@ -107,7 +111,7 @@ def test_the_reference_tells_what_there_is(site):
     api, commands = ((out / f"{name}.html").read_text() for name in ("api", "commands"))
     for name in ("train", "resume", "evaluate", "load", "make", "register", "write_report"):
         assert f'id="{name}"' in api
-    assert "Environment steps of each seed, all lanes together" in api  # settings have their texts
+    assert "Environment steps of each seed, all environments together" in api  # settings have their texts
     for name in ("train", "report", "watch", "eval", "render"):
         assert f'id="homing-{name}"' in commands
 

@@ -9,12 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from probes import ProbeSpec
+from probes import ProbeSpec, walk
 
 from homing.agents import AGENTS
+from homing.config.offpolicy import TrainConfig
 from homing.config.presets import PRESETS
+from homing.data import replay
 from homing.envs.registry import ENVIRONMENTS
 from homing.losses.contrastive import OBJECTIVES
+from homing.training.offpolicy import OffPolicy, make_plan
 from homing.types import Batch, Obs, UpdateContext
 
 ROOT = Path(__file__).parent.parent
@@ -60,7 +63,15 @@ def test_the_example_of_an_own_agent_learns_to_imitate(example):
     obs = Obs(state=state, goal=state[:, :2] + 0.5)
     ones = jnp.ones(64)
     action = 0.5 * jnp.tanh(state[:, 1:])
-    batch = Batch(obs, action, next_obs=obs, reward=ones, discount=ones, weight=ones, steps_to_termination=jnp.inf * ones)
+    batch = Batch(
+        obs,
+        action,
+        next_obs=obs,
+        reward=ones,
+        discount=ones,
+        weight=ones,
+        steps_to_termination=jnp.inf * ones,
+    )
     learner, losses = agent.init(k_init), []
     update = jax.jit(agent.update)
     for _ in range(200):
@@ -72,8 +83,69 @@ def test_the_example_of_an_own_agent_learns_to_imitate(example):
     assert "imitate" in AGENTS and "paper" in PRESETS["imitate"]
 
 
+def learned(agent, steps=20_000):
+    """An agent in the walk: the loop, what it has learned, scores before and after."""
+    env = walk()
+    config = TrainConfig(
+        steps,
+        num_envs=32,
+        unroll_length=25,
+        batch_size=128,
+        replay_size=500,
+        prefill_steps=100,
+        evaluations=1,
+        eval_envs=32,
+    )
+    loop = OffPolicy(env, agent, make_plan(config, env, agent))
+    evaluate = jax.jit(lambda train, iteration: loop.evaluate(train, iteration, env))
+    with jax.debug_key_reuse(False):
+        train = jax.jit(loop.init)(jax.random.key(0))
+        before = evaluate(train, jnp.int32(0))
+        stop = jnp.int32(loop.plan.iterations)
+        train, _ = jax.jit(loop.epoch)(train, jnp.int32(0), stop)
+        return loop, train, before, evaluate(train, stop)
+
+
+def test_the_example_of_first_reach_times_learns_to_reach(example):
+    made = example("first_reach_times")
+    agent = made["ReachTime"](made["ReachTimeConfig"](lr=3e-3, horizon=25), walk().spec)
+    loop, train, before, after = learned(agent)
+    assert float(before["final_distance"]) > 0.8 > 0.5 > float(after["final_distance"])
+    # Steps are counted from the state, at most the horizon; goals that are not reached count as the horizon.
+    episodes = replay.episode_index(train.replay, jnp.int32(loop.plan.iterations))
+    batch = loop._batch(train.replay, episodes, jax.random.key(1))
+    assert isinstance(batch, made["ReachTimeBatch"])
+    steps = np.expm1(np.asarray(batch.log_time))
+    np.testing.assert_allclose(steps, np.round(steps), atol=1e-3)
+    assert steps.min() == 0 and steps.max() == pytest.approx(25)
+    here = np.linalg.norm(np.asarray(batch.obs.state - batch.obs.goal), axis=-1) <= agent.spec.threshold
+    np.testing.assert_array_equal(here, np.round(steps) == 0)
+    assert agent.has_critic and "reach_time" in AGENTS
+
+
+def test_the_example_of_action_chunks_learns_to_reach(example):
+    made = example("action_chunks")
+    agent = made["Chunks"](made["ChunksConfig"](lr=3e-3), walk().spec)
+    loop, train, before, after = learned(agent)
+    assert float(before["success_end"]) < 0.3 < 0.9 < float(after["success_end"])
+    episodes = replay.episode_index(train.replay, jnp.int32(loop.plan.iterations))
+    batch = loop._batch(train.replay, episodes, jax.random.key(1))
+    assert isinstance(batch, made["ChunksBatch"])
+    assert batch.actions.shape == (128, 6) and batch.whole.any() and not batch.whole.all()
+    assert agent.act(train.learner, batch.obs, jax.random.key(2), explore=True).shape == (128, 6)
+    assert not agent.has_critic and "chunks" in AGENTS
+
+
+TRAINING = {
+    "own_agent": "success rates",
+    "first_reach_times": "success rates",
+    "action_chunks": "success rates",
+    "own_loss": "the critic finds",
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "part"), [("own_agent", "success rates"), ("own_loss", "the critic finds")])
+@pytest.mark.parametrize(("name", "part"), TRAINING.items())
 def test_examples_that_train_do_so(name, part, tmp_path):
     command = [sys.executable, str(ROOT / "examples" / f"{name}.py"), "60000", str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=800)

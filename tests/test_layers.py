@@ -1,6 +1,7 @@
-"""Imports point one way, and only the physics folder knows a simulator."""
+"""Imports point one way: every part of the package names the parts it may import, and none form a cycle."""
 
 import ast
+import graphlib
 from pathlib import Path
 
 import pytest
@@ -8,72 +9,102 @@ import pytest
 ROOT = Path(__file__).parent.parent / "src" / "homing"
 FILES = sorted(ROOT.rglob("*.py"))
 SIMULATORS = {"brax", "mujoco"}
-# What each part may import of the package; a part may always import itself.
 BASE = {"types", "errors", "version"}
+# What each part may import of the package, low to high; a part may always import itself.
 ALLOWED = {
     "types": set(),
     "errors": set(),
     "version": set(),
-    "physics": {"compiler", "errors"},
+    "compile": BASE,
+    "physics": BASE | {"compile"},
     "envs": BASE | {"physics"},
-    "rollout": BASE | {"envs"},
-    "nets": BASE,
-    "objectives": BASE,
-    "replay": BASE,
-    "relabel": BASE | {"replay"},
-    "schedule": {"errors"},
-    "config": {"errors", "replay", "schedule"},
-    "config_onpolicy": {"errors", "schedule"},
-    "agents": BASE | {"nets", "objectives"},
-    "places": BASE | {"envs"},
-    "play": BASE | {"envs", "films", "maps", "physics", "places", "policies", "render", "settings"},
-    "policies": BASE | {"agents", "checkpoints", "presets", "report", "runs", "settings", "training"},
-    "policy": BASE | {"policies", "settings"},
+    "data": BASE | {"envs"},
+    "networks": BASE,
+    "losses": BASE,
+    "agents": BASE | {"losses", "networks"},
+    "config": BASE | {"agents", "data", "envs", "networks"},
+    "system": BASE | {"compile", "physics"},
+    "runs": BASE | {"config", "networks", "system"},
+    "training": BASE | {"agents", "compile", "config", "data", "envs", "networks", "runs"},
+    "policies": BASE | {"agents", "config", "envs", "networks", "runs", "training"},
+    "viz": BASE | {"data", "envs", "physics", "policies"},
+    "play": BASE | {"config", "data", "envs", "physics", "policies", "training", "viz"},
     "report": BASE | {"runs"},
-    "quantities": set(),
-    "costs": set(),
-    "compiled_text": set(),
-    "profiles": set(),
-    "compiler": set(),
-    "ceilings": {"types"},
-    "bench_figures": {"errors", "report"},
-    "bench_learner": BASE
-    | {
-        "agents",
-        "ceilings",
-        "compiled_text",
-        "compiler",
-        "config",
-        "config_onpolicy",
-        "costs",
-        "doctor",
-        "hardware",
-    }
-    | {"nets", "profiles", "schedule", "settings", "training"},
-    "bench_parts": BASE
-    | {"bench_learner", "ceilings", "compiler", "config_onpolicy", "replay", "settings", "training"},
-    "bench_scaling": BASE
-    | {"bench", "bench_learner", "bench_train", "compilation", "doctor", "envs", "presets"}
-    | {"schedule", "settings"},
-    "bench_table": BASE | {"bench_learner", "bench_train", "compilation", "compiler", "envs", "settings"},
+    "bench": BASE
+    | {"agents", "compile", "config", "data", "envs", "networks", "report", "system", "training"},
+    "api": BASE | {"compile", "config", "policies", "runs", "system", "training"},
+    "__init__": BASE | {"api", "envs"},
     "studies": BASE
-    | {"agents", "api", "checkpoints", "compilation", "config", "doctor", "hardware", "nets", "presets"}
-    | {"progress", "quantities", "report", "runs", "settings", "training"},
+    | {"agents", "api", "compile", "config", "networks", "report", "runs", "system", "training"},
+    "cli": BASE
+    | {"api", "bench", "compile", "config", "envs", "play", "policies", "report", "runs", "studies"}
+    | {"system", "training", "viz"},
+    "__main__": {"cli"},
 }
 
 
 def imports(path: Path):
-    """Names of all modules that a file imports, also inside functions."""
+    """Names of all modules that a file imports, also inside functions and for type checkers only."""
+    package = ("homing", *path.relative_to(ROOT).parent.parts)
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
 def part_of(path: Path) -> str:
-    relative = path.relative_to(ROOT)
-    return relative.parts[0].removesuffix(".py")
+    """The folder or module directly under the package."""
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+PARTS = {part_of(path) for path in FILES}
+
+
+def parts_used(path: Path) -> set[str]:
+    """Other parts of the package that a file imports; what is no part is a name of the package itself."""
+    names = {name.split(".")[1] if "." in name else "" for name in imports(path) if is_ours(name)}
+    return {name if name in PARTS else "__init__" for name in names} - {part_of(path)}
+
+
+def is_ours(name: str) -> bool:
+    return name.split(".")[0] == "homing"
+
+
+def cycle_in(graph: dict[str, set[str]]) -> list[str] | None:
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return error.args[1]
+    return None
+
+
+def test_every_part_says_what_it_may_import():
+    assert set(ALLOWED) == PARTS, "add the part to ALLOWED, or remove its entry"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_file_imports_only_what_its_part_may(path):
+    part = part_of(path)
+    unknown = parts_used(path) - ALLOWED.get(part, set())
+    assert not unknown, f"{part} must not import {', '.join(sorted(unknown))}"
+
+
+def test_no_parts_import_each_other_in_a_cycle():
+    graph = {part: set() for part in PARTS}
+    for path in FILES:
+        graph[part_of(path)] |= parts_used(path)
+    assert graph["training"] >= {"agents", "data"}, "imports are found at all"
+    for name, each in {"imports": graph, "ALLOWED": ALLOWED}.items():
+        cycle = cycle_in(each)
+        assert cycle is None, f"{name} form a cycle: {' <- '.join(cycle or [])}"
+
+
+def test_a_cycle_is_found():
+    assert cycle_in({"a": {"b"}, "b": {"c"}, "c": {"a"}}) is not None
+    assert cycle_in({"a": {"b", "c"}, "b": {"c"}}) is None
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -82,26 +113,17 @@ def test_only_physics_imports_a_simulator(path):
         assert not {name.split(".")[0] for name in imports(path)} & SIMULATORS
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_point_one_way(path):
-    part = part_of(path)
-    if part not in ALLOWED:
-        return
-    used = {name.split(".")[1] for name in imports(path) if name.startswith("homing.")} - {part}
-    assert used <= ALLOWED[part]
-
-
 def test_statistics_are_arithmetic_alone():
-    assert not [name for name in imports(ROOT / "report" / "stats.py") if name.startswith("homing")]
+    assert not [name for name in imports(ROOT / "runs" / "stats.py") if is_ours(name)]
 
 
 def test_only_one_module_knows_the_seed_axis():
     """Everything else is written for one seed."""
     users = [p for p in FILES if "over_seeds(" in p.read_text() or ".seed_axes()" in p.read_text()]
-    assert {p.name for p in users} <= {"seeds.py"}
+    assert users == [ROOT / "training" / "seeds.py"]
 
 
 def test_only_commands_know_studies():
     """A run does not know whether it belongs to a study."""
     users = {part_of(p) for p in FILES if any(name.startswith("homing.studies") for name in imports(p))}
-    assert users <= {"studies", "cli_study"}
+    assert users <= {"studies", "cli"}

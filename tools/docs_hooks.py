@@ -1,4 +1,4 @@
-"""What mkdocs is told beside mkdocs.yml: pages from other parts of the repository, and links between them."""
+"""mkdocs hooks: pages from other parts of the repository, and links between them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 FIGURE = re.compile(r"(!\[[^\]]+\]\()(?:\.\./)+(results/[^)\s]+\.png\))")
 SECTIONS = {"Agents": "agents/", "How to": "howto/"}
 # Files of the repository that are pages of the site.
-ELSEWHERE = {"CHANGELOG.md": "changelog.md", "results/README.md": "results.md", "README.md": "index.md"}
+ELSEWHERE = {
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "results/README.md": "results.md",
+    "README.md": "index.md",
+}
 
 
 @functools.cache
@@ -50,7 +55,7 @@ def notebook_page(path: Path) -> str:
 
 
 def on_config(config: Any) -> Any:
-    """Pages that nobody named go to their folder's section, or to More; examples have a section."""
+    """Pages that the nav does not name go to their folder's section, or to More; examples have a section."""
     docs, nav = Path(config["docs_dir"]), config["nav"]
     left = _names(docs, docs) - set(_leaves(nav))
     for title, folder in SECTIONS.items():

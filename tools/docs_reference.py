@@ -10,11 +10,21 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# What a user of the library calls, by module; classes with the members worth telling.
+# What a user of the library calls, by module; classes with their documented members.
 API: dict[str, dict[str, tuple[str, ...]]] = {
     "homing": {
-        "train": (), "resume": (), "evaluate": (), "load": (), "make": (), "register": (), "env_ids": (),
-        "Trained": ("rows", "curve", "policy"), "Policy": ("__call__",),
+        "train": (), "resume": (), "evaluate": (), "load": (), "export": (), "make": (), "register": (),
+        "env_ids": (), "Trained": ("rows", "curve", "policy"), "Policy": ("__call__", "value"),
+    },
+    "homing.config.presets": {"register_agent": ()},
+    "homing.losses.contrastive": {"register_objective": ()},
+    "homing.agents.base": {
+        "OffPolicyAgent": ("init", "act", "sample", "goals", "draw", "update", "observe", "value"),
+        "OnPolicyAgent": ("init", "act", "choose", "action_of", "updates_per_rollout", "learn"),
+        "ReplayView": (
+            "goals", "sampled_goals", "states", "achieved_now", "actions", "whole", "terminates",
+            "steps_to_termination", "goal_distances", "first_reach", "batch",
+        ),
     },
     "homing.envs.base": {"GoalEnv": ("reset", "step", "reward")},
     "homing.report.build": {"write_report": ()},
@@ -24,7 +34,17 @@ API: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "homing.errors": {"HomingError": (), "ConfigError": (), "UnknownNameError": ()},
 }  # fmt: skip
-SETTINGS = ("homing.config.offpolicy.TrainConfig", "homing.config.run.SaveConfig")
+SETTINGS = (
+    "homing.config.offpolicy.TrainConfig",
+    "homing.config.onpolicy.OnPolicyConfig",
+    "homing.agents.crl.CRLConfig",
+    "homing.agents.srl.SRLConfig",
+    "homing.agents.sac.SACConfig",
+    "homing.agents.td3.TD3Config",
+    "homing.agents.ppo.PPOConfig",
+    "homing.networks.NetConfig",
+    "homing.config.run.SaveConfig",
+)
 ARGUMENT = re.compile(r"^(\w+):\s+(.*)$")
 
 
@@ -111,13 +131,27 @@ def _settings(kind: type, name: str) -> Iterator[str]:
 
 def _default(field: dataclasses.Field) -> str:
     value = field.default
+    if value is dataclasses.MISSING and field.default_factory is not dataclasses.MISSING:
+        value = field.default_factory()
+    if dataclasses.is_dataclass(value):
+        return _changes(value)
     return f"{value:g}" if isinstance(value, float) else repr(value)
 
 
+def _changes(value: Any) -> str:
+    """A nested config by the fields that differ from its defaults."""
+    changed = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    changed = {f.name: changed[f.name] for f in dataclasses.fields(value) if changed[f.name] != f.default}
+    return f"{type(value).__name__}({', '.join(f'{name}={v!r}' for name, v in changed.items())})"
+
+
 def _field_docs(kind: type) -> dict[str, str]:
-    """Texts below the fields of a dataclass."""
-    found = re.findall(r'^    (\w+): [^\n]*\n    """(.*?)"""', inspect.getsource(kind), re.M | re.S)
-    return {name: " ".join(text.split()) for name, text in found}
+    """Texts below the fields of a dataclass, inherited ones too."""
+    texts: dict[str, str] = {}
+    for base in reversed([base for base in kind.__mro__ if dataclasses.is_dataclass(base)]):
+        found = re.findall(r'^    (\w+): [^\n]*\n    """(.*?)"""', inspect.getsource(base), re.M | re.S)
+        texts |= {name: " ".join(text.split()) for name, text in found}
+    return texts
 
 
 # Commands.

@@ -1,6 +1,6 @@
-"""Make the generated parts of docs/ again: pictures, the table of environments and their gallery.
+"""Generate the figures, the table of environments and the gallery in docs/.
 
-`--text` leaves pictures of environments as they are, which take minutes.
+`--text` skips the images of environments, which take minutes.
 """
 
 import sys
@@ -21,7 +21,7 @@ TILES = DOCS / "images" / "envs"
 
 
 def table() -> str:
-    """All environments in Markdown."""
+    """The table of environments in Markdown."""
     lines = [
         "| id | body, task, arena | physics | dt | state | goal | action | within | ends early | alias |",
         "|---|---|---|---|---|---|---|---|---|---|",
@@ -45,7 +45,7 @@ def write_table() -> None:
 
 
 def gallery() -> str:
-    """A picture and the facts of every environment, body by body."""
+    """An image and the properties of every environment, by body."""
     parts = [
         "# Gallery",
         "Every environment at a start of its own; green marks the goal. Sizes and options are in the "
@@ -67,7 +67,7 @@ def _card(id: str, spec: Any) -> str:
 
 
 def draw_tiles() -> None:
-    """One frame of every environment."""
+    """Render one image of every environment."""
     TILES.mkdir(parents=True, exist_ok=True)
     for id in env_ids():
         env = make(id)
@@ -77,7 +77,7 @@ def draw_tiles() -> None:
 
 
 def contact_sheet() -> Image.Image:
-    """All of them on one picture, labelled."""
+    """All environments in one labelled image."""
     ids = env_ids()
     rows = -(-len(ids) // COLUMNS)
     sheet = Image.new("RGB", (COLUMNS * TILE[0], rows * (TILE[1] + 26)), "white")

@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/concepts.md: what is a sketch is drawn, what is a number is computed."""
+"""Draw the figures of docs/concepts.md; all numbers in them are computed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _blank(width: float, height: float, x: tuple[float, float], y: tuple[float, 
 
 
 def _path(*corners: tuple[float, float]) -> np.ndarray:
-    """A smooth way [T, 2] from the first corner to the last, drawn towards those between."""
+    """A Bézier curve [T, 2] with the given control points."""
     points = np.array(corners)[:, None] * np.ones((1, 60, 1))
     t = np.linspace(0, 1, 60)[:, None]
     while len(points) > 1:
@@ -40,12 +40,12 @@ def _path(*corners: tuple[float, float]) -> np.ndarray:
 def goal_reaching() -> Figure:
     """One policy, many goals."""
     figure, panel = _blank(5.6, 3.2, (-0.8, 7.4), (-2.4, 2.2))
-    ways = [
+    paths = [
         ((0, 0), (1, 2.5), (3, 0), (5, 1.5)),
         ((0, 0), (2, -1), (3, 1), (6, 0.0)),
         ((0, 0), (1, -2), (3, -1), (4.4, -1.4)),
     ]
-    for k, (corners, colour) in enumerate(zip(ways, (BLUE, ORANGE, GREEN), strict=True)):
+    for k, (corners, colour) in enumerate(zip(paths, (BLUE, ORANGE, GREEN), strict=True)):
         path = _path(*corners)
         panel.plot(*path.T, color=colour, linewidth=2)
         panel.add_patch(Circle(path[-1], 0.35, color=colour, alpha=0.25))
@@ -58,7 +58,7 @@ def goal_reaching() -> Figure:
 
 
 def relabelling() -> Figure:
-    """Goals in hindsight: places that the episode did reach, near ones more often."""
+    """Hindsight goals: positions that the episode reached, near ones more likely."""
     figure, panel = _blank(6.2, 3.0, (-0.4, 7.8), (-1.7, 2.3))
     path, now, gamma = _path((0, 0), (1.5, 2.6), (3.5, 1.6), (4.5, -0.6), (6.4, 1.2)), 12, 0.94
     panel.plot(*path.T, color=GREY, linewidth=2, zorder=1)
@@ -94,13 +94,13 @@ def contrastive() -> Figure:
 
 
 def loop() -> Figure:
-    """What one compiled program does, for every seed."""
+    """The training loop of one compiled program, for every seed."""
     figure, panel = _blank(7.2, 2.7, (0, 14.4), (0, 5.4))
     for k in range(3):
         corner = (0.3 + 0.22 * k, 0.2 + 0.22 * k)
         panel.add_patch(Rectangle(corner, 13.4, 4.5, facecolor="#eef3f8", edgecolor=GREY, zorder=k))
-    panel.text(13.9, 4.55, "seeds 0 … S−1, side by side", ha="right", fontsize=9, zorder=9)
-    texts = ("environments\n[N lanes]", "replay\non the device", "goals in\nhindsight", "updates")
+    panel.text(13.9, 4.55, "seeds 0 … S−1, vmapped", ha="right", fontsize=9, zorder=9)
+    texts = ("N\nenvironments", "replay\non the device", "relabelled\ngoals", "updates")
     for k, text in enumerate(texts):
         x = 1.2 + 3.4 * k
         box = FancyBboxPatch(

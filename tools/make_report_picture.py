@@ -1,4 +1,4 @@
-"""Photograph the report of the runs in results/ for docs/report.md; needs chromium."""
+"""Take the screenshot of a report for docs/report.md; needs chromium."""
 
 import io
 import json
@@ -24,10 +24,10 @@ def main() -> None:
         shutil.copy(ROOT / "results" / "learn_crl_ant_h200.jsonl", run / "metrics.jsonl")
         page = Path(folder) / "report.html"
         write_report([run], page)
-        photograph(page)
+        take_screenshot(page)
 
 
-def photograph(report: Path) -> None:
+def take_screenshot(report: Path) -> None:
     with sync_playwright() as play:
         flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
         browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=flags)

@@ -17,14 +17,14 @@ FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-
 HEAD = """# Shipped policies
 
 They come with the package: `homing play NAME`, `homing render NAME --out film.mp4`, `homing.load("NAME")`.
-`homing policies` lists them, and [See it](see.md) tells how to write files of your own. This page is made by
-`python tools/make_see.py` from the cards inside of the files.
+`homing policies` lists them, and [See it](see.md) shows how to write files of your own. This page is made by
+`python tools/make_see.py` from the model cards in the files.
 
 """
 
 
 def pictures() -> None:
-    """Films' last steps, paths and maps of what is shipped."""
+    """Last frames of films, paths and critic maps of the shipped policies."""
     PICTURES.mkdir(parents=True, exist_ok=True)
     at = lambda name: str(PICTURES / f"{name}.png")
     size = ("--width", "320", "--height", "240")
@@ -79,8 +79,8 @@ def page() -> None:
 
 def cards() -> None:
     """docs/policies.md"""
-    told = [markdown(n, find_policies(n).card, shipped(n).stat().st_size) for n in shipped_names()]
-    (DOCS / "policies.md").write_text(HEAD + "\n".join(told).rstrip() + "\n")
+    cards = [markdown(n, find_policies(n).card, shipped(n).stat().st_size) for n in shipped_names()]
+    (DOCS / "policies.md").write_text(HEAD + "\n".join(cards).rstrip() + "\n")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 #   sinfo                              # one idle node
 #   sudo tools/slurm_node.sh stop
 #
-# Its files are in SLURM_NODE_DIR (/var/tmp/slurm-node). It needs root: daemons of a cluster do.
+# Its files are in SLURM_NODE_DIR (/var/tmp/slurm-node). The daemons need root.
 set -euo pipefail
 
 DIR=${SLURM_NODE_DIR:-/var/tmp/slurm-node}
@@ -40,7 +40,7 @@ SlurmctldPidFile=$DIR/slurmctld.pid
 SlurmdPidFile=$DIR/slurmd.pid
 SlurmctldLogFile=$DIR/slurmctld.log
 SlurmdLogFile=$DIR/slurmd.log
-# Containers have neither cgroups to give away nor devices to guard.
+# Without cgroups, which containers do not provide.
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -59,7 +59,7 @@ PartitionName=test Nodes=$HOST Default=YES MaxTime=INFINITE State=UP OverSubscri
 CONF
     mkdir -p /etc/slurm
     if [ -e /etc/slurm/slurm.conf ] && [ "$(readlink /etc/slurm/slurm.conf)" != "$CONF" ]; then
-        echo "slurm_node: /etc/slurm/slurm.conf is of another cluster; it is left alone" >&2
+        echo "slurm_node: /etc/slurm/slurm.conf belongs to another cluster and is not changed" >&2
         exit 2
     fi
     ln -sfn "$CONF" /etc/slurm/slurm.conf
@@ -99,7 +99,7 @@ stop() {
         if [ -e "$DIR/$daemon.pid" ]; then
             pid=$(cat "$DIR/$daemon.pid")
             kill "$pid" 2> /dev/null || true
-            for _ in $(seq 100); do  # it still writes its state
+            for _ in $(seq 100); do  # wait until it has written its state
                 kill -0 "$pid" 2> /dev/null || break
                 sleep 0.1
             done

@@ -39,7 +39,7 @@ def loop_config(name):
 
 
 @pytest.mark.parametrize("name", ["crl", "sac", "td3"])
-def test_steps_are_as_long_as_the_pace_says(name):
+def test_lr_scale_scales_every_learning_rate(name):
     agent = make_agent(SETTINGS[name], SPEC)
     learner = jax.jit(agent.init)(jax.random.key(0))
     draws = agent.draw(jax.random.key(1), 6)
@@ -48,19 +48,22 @@ def test_steps_are_as_long_as_the_pace_says(name):
     def step(lr_scale):
         after, _ = update(learner, some_batch(), draws, UpdateContext(jnp.int32(1), jnp.float32(lr_scale)))
         moved = jax.tree.map(lambda a, b: jnp.abs(a - b).max(), *(fits_of(x) for x in (after, learner)))
-        return max(map(float, jax.tree.leaves(moved)))
+        return {part: max(map(float, jax.tree.leaves(moved[part]))) for part in moved}
 
-    assert step(0.5) == pytest.approx(0.5 * step(1.0), rel=1e-3)
-    assert step(0.0) == 0
+    whole, half, none = step(1.0), step(0.5), step(0.0)
+    assert ("log_alpha" in whole) == (name != "td3")
+    for part, moved in whole.items():
+        assert moved > 0, part
+        assert half[part] == pytest.approx(0.5 * moved, rel=1e-3), part
+        assert none[part] == 0, part
 
 
 def fits_of(learner):
-    """Parameters of the networks; targets, statistics and the entropy's weight left out."""
+    """All that gradients move, by part: networks and the temperature; no targets, no statistics."""
     learner = getattr(learner, "learner", learner)
     if hasattr(learner, "critic"):
         return {"critic": learner.critic.params, "actor": learner.actor.params}
-    params = getattr(learner, "fit", learner).params
-    return {part: value for part, value in params.items() if part != "log_alpha"}
+    return getattr(learner, "fit", learner).params
 
 
 @pytest.mark.parametrize("name", AGENTS)
@@ -92,8 +95,8 @@ def test_presets_of_the_paper():
     assert preset("ppo", "paper").train.num_envs == 4096
     sac = preset("sac", "paper")
     assert (sac.train.num_envs, sac.train.unroll_length, sac.train.prefill_steps) == (1024, 62, 1000)
-    for env, lanes in (("humanoid", 512), ("humanoid_u_maze", 512), ("ant", 1024)):
-        assert preset("td3", "paper", env).train.num_envs == lanes
+    for env, num_envs in (("humanoid", 512), ("humanoid_u_maze", 512), ("ant", 1024)):
+        assert preset("td3", "paper", env).train.num_envs == num_envs
     assert preset("ppo", "paper", "humanoid").train.num_envs == 4096
 
 

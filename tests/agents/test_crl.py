@@ -7,13 +7,14 @@ import pytest
 from probes import ProbeSpec
 from scipy import stats
 
-from homing.agents import agent_config, make_agent
+from homing.agents import agent_types, make_agent
 from homing.agents import crl as crl_module
-from homing.agents.crl import CRL, CRLConfig, survival_loss
+from homing.agents.crl import CRL, CRLConfig
 from homing.agents.gaussian import squash, squashed_sample
 from homing.errors import ConfigError, UnknownNameError
-from homing.losses.contrastive import OBJECTIVES
+from homing.losses.contrastive import OBJECTIVES, register_objective
 from homing.losses.energies import ENERGIES
+from homing.losses.survival import geometric_survival_loss
 from homing.networks import NetConfig
 from homing.types import Batch, Obs, UpdateContext
 
@@ -59,7 +60,7 @@ def drawn(agent, seed, rows=12):
 
 
 def test_defaults_are_the_papers():
-    config = agent_config("crl")
+    config = agent_types("crl")[0]()
     assert (config.objective, config.energy, config.logsumexp_weight) == ("infonce_symmetric", "l2", 0.1)
     assert (config.actor_lr, config.critic_lr, config.alpha_lr) == (6e-4, 3e-4, 3e-4)
     assert (config.critic_net.width, config.critic_net.depth, config.representation_dim) == (256, 2, 64)
@@ -136,7 +137,9 @@ def test_update_is_the_gradient_step_of_each_loss_on_the_old_parameters(actor, s
         phi, lasts = apart(phi)
         return jnp.mean(log_prob + jnp.sqrt(jnp.sum((phi - psi) ** 2, axis=-1) + 1e-6) - jnp.log(lasts))
 
-    losses = [(critic_loss, "critic"), (actor_loss, "actor"), (survival_loss, "lasting")][: 2 + survival_head]
+    losses = [(critic_loss, "critic"), (actor_loss, "actor"), (survival_loss, "survival")][
+        : 2 + survival_head
+    ]
     grads = []
     for loss, name in losses:
         value, gradient = jax.jit(jax.value_and_grad(loss))(old.params)
@@ -154,11 +157,11 @@ def test_update_is_the_gradient_step_of_each_loss_on_the_old_parameters(actor, s
     )
 
 
-def test_lasting_is_learned_as_the_share_of_futures_that_the_episode_lives_to_see():
+def test_survival_is_learned_as_the_fraction_of_futures_that_the_episode_lives_to_see():
     left = jnp.asarray([1.0, 2.0, 40.0, jnp.inf])
     futures = np.random.default_rng(0).geometric(1 - 0.9, 200_000)  # P(k) ∝ 0.9^k, k ≥ 1
     logit = jnp.zeros(4)
-    slope = jax.jit(jax.grad(lambda logit: 4 * survival_loss(logit, left, 0.9)))
+    slope = jax.jit(jax.grad(lambda logit: 4 * geometric_survival_loss(logit, left, 0.9)))
     for _ in range(2000):
         logit -= 4 * slope(logit)
     lived = [(futures <= n).mean() for n in left]
@@ -188,12 +191,12 @@ def test_entropy_weight_falls_while_the_policy_is_too_random():
 
 def test_random_goals_take_the_row_before_with_their_probability():
     goal = jnp.arange(20_000, dtype=jnp.float32)[:, None]
-    swap = crl(random_goal_ratio=0.3)._swaps(jax.random.key(0), len(goal))
+    swap = crl(random_goal_ratio=0.3).draw(jax.random.key(0), len(goal)).swap
     mixed = crl_module._mixed(goal, swap)
     swapped = np.asarray(mixed != goal)[:, 0]
     assert swapped.mean() == pytest.approx(0.3, abs=0.02)
     np.testing.assert_array_equal(np.asarray(mixed)[swapped], np.roll(goal, 1, axis=0)[swapped])
-    assert crl()._swaps(jax.random.key(0), len(goal)) is None
+    assert crl().draw(jax.random.key(0), len(goal)).swap is None
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -208,6 +211,28 @@ def test_every_objective_trains_with_every_energy(objective):
     for energy in ENERGIES:
         learner, metrics = run(energy)
         assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves((learner, metrics))), energy
+
+
+@pytest.mark.parametrize("energy", ["l2", "dot"])
+def test_an_objective_registered_over_a_built_in_name_is_the_one_that_is_used(energy, monkeypatch):
+    """Also with the L2 energy, for which built-in objectives have a quicker form."""
+    monkeypatch.setitem(OBJECTIVES, "infonce", OBJECTIVES["infonce"])  # restored afterwards
+    register_objective("infonce", lambda logits: 7 + jnp.mean(logits))
+    settings = {"objective": "infonce", "energy": energy, "logsumexp_weight": 0.0}
+
+    def critic_loss():
+        agent, batch = crl(**settings), some_batch()
+        learner = agent.init(jax.random.key(0))
+        logits = agent.energy.pairs(*agent.encode(learner.params, batch.obs, batch.action))
+        _, metrics = agent.update(learner, batch, drawn(agent, 1), UpdateContext())
+        return float(metrics["critic_loss"]), logits
+
+    found, logits = critic_loss()
+    assert found == pytest.approx(7 + float(jnp.mean(logits)), rel=1e-4)
+    register_objective("infonce", lambda logits: 7 + jnp.mean(logits), lambda sums: jnp.mean(sums.rows))
+    found, logits = critic_loss()
+    quick = float(jnp.mean(jax.nn.logsumexp(logits, axis=1)))
+    assert found == pytest.approx(quick if energy == "l2" else 7 + float(jnp.mean(logits)), rel=1e-4)
 
 
 def test_two_inits_share_structure_and_strong_types():
@@ -230,6 +255,6 @@ def test_wrong_names_and_numbers_are_answered():
     with pytest.raises(ConfigError, match="at least 2 with survival_head"):
         CRLConfig(representation_dim=1, survival_head=True)
     with pytest.raises(UnknownNameError, match="crl"):
-        agent_config("clr")
+        agent_types("clr")
     with pytest.raises(TypeError):
         make_agent(object(), SPEC)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from agent_helpers import NETS, SPEC, some_batch
 
-from homing.agents import make_agent
-from homing.agents.normalised import LIMIT, Moments, Normalised, no_moments, scaled, with_rows
+from homing.agents import OffPolicyAgent, make_agent
+from homing.agents.normalised import LIMIT, Moments, Normalised, no_moments, normalised, scaled, with_samples
 from homing.agents.ppo import PPO
 from homing.agents.sac import SACConfig
-from homing.types import Obs, UpdateContext
+from homing.types import Obs, Relabel, UpdateContext
 
 
 def test_moments_are_those_of_all_rows_together():
@@ -18,7 +18,7 @@ def test_moments_are_those_of_all_rows_together():
     parts = [rng.normal(3, 2, (n, 5, 2)).astype(np.float32) for n in (1, 7, 30)]
     moments = no_moments(2)
     for part in parts:
-        moments = jax.jit(with_rows)(moments, jnp.asarray(part))
+        moments = jax.jit(with_samples)(moments, jnp.asarray(part))
     rows = np.concatenate(parts).reshape(-1, 2)
     assert int(moments.count) == len(rows)
     np.testing.assert_allclose(moments.mean, rows.mean(0), rtol=1e-5)
@@ -28,7 +28,7 @@ def test_moments_are_those_of_all_rows_together():
 def test_counts_stay_exact_where_a_float_would_stand_still():
     """A22."""
     moments = Moments(jnp.zeros(1), jnp.ones(1), jnp.int32(2**24))
-    assert int(with_rows(moments, jnp.zeros((1, 1))).count) == 2**24 + 1
+    assert int(with_samples(moments, jnp.zeros((1, 1))).count) == 2**24 + 1
 
 
 def test_entries_are_shifted_scaled_and_limited():
@@ -38,11 +38,12 @@ def test_entries_are_shifted_scaled_and_limited():
     np.testing.assert_array_equal(scaled(no_moments(2), untouched), untouched)
 
 
-class Recorder:
+class Recorder(OffPolicyAgent):
     """Gives back what it is shown."""
 
     spec = SPEC
-    goal_sampler = "final"
+    config = None
+    relabel = Relabel("final")
 
     def init(self, key):
         return jnp.zeros(3)
@@ -55,7 +56,7 @@ class Recorder:
 
 
 def test_an_agent_sees_normalised_observations_everywhere():
-    agent, rng = Normalised(Recorder()), np.random.default_rng(0)
+    agent, rng = normalised(Recorder()), np.random.default_rng(0)
     obs = Obs(
         state=jnp.asarray(rng.normal(7, 3, (50, 4, 4)), jnp.float32), goal=jnp.zeros((50, 4, 3), jnp.float32)
     )
@@ -66,14 +67,14 @@ def test_an_agent_sees_normalised_observations_everywhere():
     np.testing.assert_allclose(np.asarray(seen.state).reshape(-1, 4).std(0), 1, atol=1e-4)
     # Goals are measured with what was achieved: those commanded here never change by themselves.
     np.testing.assert_allclose(np.asarray(learner.goal.mean), np.asarray(reached).mean((0, 1)) / 2, rtol=1e-4)
-    assert agent.goal_sampler == "final"
+    assert agent.relabel == Relabel("final")
     batch = some_batch()
-    after, told = agent.update(learner, batch, None, UpdateContext())
+    after, metrics = agent.update(learner, batch, None, UpdateContext())
     for name in ("obs", "next_obs"):
-        raw, shown = getattr(batch, name), getattr(told["batch"], name)
+        raw, shown = getattr(batch, name), getattr(metrics["batch"], name)
         np.testing.assert_allclose(shown.state, scaled(learner.state, raw.state))
         np.testing.assert_allclose(shown.goal, scaled(learner.goal, raw.goal))
-    np.testing.assert_array_equal(told["batch"].reward, batch.reward)
+    np.testing.assert_array_equal(metrics["batch"].reward, batch.reward)
     np.testing.assert_array_equal(after.learner, 1)
     np.testing.assert_array_equal(after.state.mean, learner.state.mean)
 
@@ -81,7 +82,7 @@ def test_an_agent_sees_normalised_observations_everywhere():
 def test_the_setting_wraps_any_agent():
     agent = make_agent(SACConfig(**NETS, normalise_observations=True), SPEC)
     assert isinstance(agent, Normalised)
-    assert agent.goal_sampler == "commanded"
+    assert agent.relabel.sampler == "commanded"
     assert agent.draw(jax.random.key(0), 3).shape == (2, 3, 2)
     assert not hasattr(PPO, "update")
     with pytest.raises(AttributeError, match="nothing"):

@@ -1,4 +1,4 @@
-"""PPO: advantages against a plain loop, its loss by hand, and how rollouts are dealt."""
+"""PPO: advantages against a plain loop, its loss by hand, and how rollouts are split into minibatches."""
 
 import jax
 import jax.numpy as jnp
@@ -7,6 +7,7 @@ import pytest
 from agent_helpers import SMALL, SPEC
 from probes import walk
 
+from homing.agents import OnPolicyAgent
 from homing.agents.ppo import PPO, PPOConfig, Samples, advantages, clipped_loss, limited, normalised
 from homing.config.onpolicy import OnPolicyConfig, OnPolicyPlan
 from homing.config.plan import Sizes
@@ -28,9 +29,9 @@ def agent(**settings):
 
 def some_rollout(ppo, learner, length=4, num_envs=6):
     rng = np.random.default_rng(0)
-    normal = lambda *shape: jnp.asarray(rng.normal(size=(length, lanes, *shape)), jnp.float32)
+    normal = lambda *shape: jnp.asarray(rng.normal(size=(length, num_envs, *shape)), jnp.float32)
     obs, after = (Obs(state=normal(4), goal=normal(3)) for _ in range(2))
-    fallen, last = rng.random((2, length, lanes)) < 0.3
+    fallen, last = rng.random((2, length, num_envs)) < 0.3
     return Rollout(
         obs=obs,
         choice=ppo.choose(learner, obs, jax.random.key(5)),
@@ -60,7 +61,7 @@ def test_advantages_equal_a_plain_loop():
 
 
 def test_a_time_limit_is_worth_its_true_last_state_and_a_fall_nothing():
-    """Four lanes of one step that end: fallen, cut off, and the same with a worthless last state."""
+    """Environments of one step that end: fallen, cut off, and the same with a worthless last state."""
     after = jnp.asarray([[10.0, 10.0, 0.0]])
     made = advantages(
         jnp.ones((1, 3)),
@@ -135,18 +136,18 @@ def test_log_densities_are_of_the_squashed_actions(learned, samples_of):
     np.testing.assert_allclose(ppo.action_of(rollout.choice), np.tanh(x), rtol=1e-5)
 
 
-def test_every_pass_deals_each_lane_once():
-    lanes, length = 12, 2
-    mark = jnp.broadcast_to(jnp.arange(lanes, dtype=jnp.float32), (length, lanes))
+def test_every_epoch_splits_all_environments_once():
+    num_envs, length = 12, 2
+    mark = jnp.broadcast_to(jnp.arange(num_envs, dtype=jnp.float32), (length, num_envs))
     samples = Samples(Obs(mark[..., None], mark[..., None]), mark[..., None], mark, mark, mark)
-    deal = jax.jit(agent(minibatches=4)._dealt)
-    first, second = (deal(samples, jax.random.key(k)) for k in (0, 1))
-    for dealt in (first, second):
-        assert dealt.advantage.shape == (4, length, 3)
-        assert sorted(np.asarray(dealt.advantage[:, 0]).ravel()) == list(range(lanes))
-        # All that belongs to a lane stays together.
-        np.testing.assert_array_equal(dealt.advantage, dealt.choice[..., 0])
-        np.testing.assert_array_equal(dealt.advantage[:, 0], dealt.advantage[:, 1])
+    split = jax.jit(agent(minibatches=4)._minibatches)
+    first, second = (split(samples, jax.random.key(k)) for k in (0, 1))
+    for parts in (first, second):
+        assert parts.advantage.shape == (4, length, 3)
+        assert sorted(np.asarray(parts.advantage[:, 0]).ravel()) == list(range(num_envs))
+        # All that belongs to an environment stays together.
+        np.testing.assert_array_equal(parts.advantage, parts.choice[..., 0])
+        np.testing.assert_array_equal(parts.advantage[:, 0], parts.advantage[:, 1])
     assert not np.array_equal(first.advantage, second.advantage)
 
 
@@ -161,10 +162,10 @@ def test_learning_makes_good_choices_more_probable(learned, samples_of):
     assert set(metrics) >= {"policy_loss", "value_loss", "entropy", "kl", "clipped", "reward", "value"}
 
 
-class Counted:
+class Counted(OnPolicyAgent):
     """An agent whose choices tell how often it had been shown what was collected when it made them."""
 
-    action_of = staticmethod(jnp.tanh)
+    spec, action_of = SPEC, staticmethod(jnp.tanh)
 
     def init(self, key):
         return jnp.zeros(())
@@ -206,7 +207,7 @@ def test_episodes_end_together_unless_they_are_spread():
     assert 0 <= int(spread.min()) < int(spread.max()) < walk().episode_length
 
 
-def test_lanes_that_cannot_be_dealt_are_refused_with_the_nearest_number():
+def test_environments_that_cannot_be_split_evenly_are_refused_with_the_nearest_number():
     with pytest.raises(ConfigError, match="num_envs 96"):
         agent(minibatches=16).updates_per_rollout(100)
     assert agent(epochs=3).updates_per_rollout(6) == 9

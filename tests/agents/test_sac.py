@@ -141,7 +141,7 @@ def test_settings_that_cannot_work_are_refused():
         SACConfig(her_strategy="finale")  # type: ignore[arg-type]
     for settings, word in [
         ({"gamma": 1.0}, "gamma"),
-        ({"her_ratio": 1.5}, "share"),
+        ({"her_ratio": 1.5}, "her_ratio"),
         ({"random_goal_ratio": -0.1}, "random_goal_ratio"),
         ({"tau": 0.0}, "tau"),
     ]:

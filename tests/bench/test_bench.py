@@ -5,18 +5,22 @@ import json
 import shlex
 from types import SimpleNamespace
 
+import jax
 import pytest
+from cli_helpers import command
 from run_helpers import NET, TRAIN, no_key_check, probe_envs  # noqa: F401
-from test_cli_train import command
 
 from homing.bench import breakdown as bench_parts
+from homing.bench import case as bench_case
 from homing.bench import learner as bench_learner
 from homing.bench import physics as bench_physics
 from homing.bench import train as bench_train
 from homing.bench.cost import roofline
+from homing.bench.random_data import random_inputs
 from homing.compile import programs, xla
 from homing.config import presets
 from homing.errors import ConfigError
+from homing.types import UpdateContext
 
 CEILINGS = {"float32_tflops_per_second": 2.0, "bfloat16_tflops_per_second": 4.0, "bytes_per_second": 1e10}
 
@@ -28,19 +32,19 @@ def tiny(monkeypatch):
         presets.preset("crl", "quickstart").agent, critic_net=NET, actor_net=NET, representation_dim=8
     )
     monkeypatch.setitem(presets.PRESETS["crl"], "tiny", presets.Preset("", TRAIN, agent))
-    monkeypatch.setattr(roofline, "ceilings", lambda: CEILINGS)
+    monkeypatch.setattr(roofline, "peaks", lambda: CEILINGS)
 
 
 def test_ceilings_are_measured(monkeypatch):
     monkeypatch.setitem(roofline.SIZES, "cpu", (64, 2**16))
-    roofline.ceilings.cache_clear()
+    roofline.peaks.cache_clear()
     try:
-        found = roofline.ceilings(0.01)
+        found = roofline.peaks(0.01)
         assert set(found) == set(CEILINGS)
         assert all(value > 0 for value in found.values())
-        assert roofline.ceilings(0.01) is found
+        assert roofline.peaks(0.01) is found
     finally:
-        roofline.ceilings.cache_clear()
+        roofline.peaks.cache_clear()
 
 
 @pytest.mark.usefixtures("probe_envs", "tiny")
@@ -56,7 +60,7 @@ def test_bench_learner_tells_numbers_that_agree(capsys, tmp_path):
     assert row["env_steps_per_second_at_most"] == pytest.approx(30 * rate, rel=1e-3)
     assert row["tflops_per_second"] == pytest.approx(1e-12 * rate * row["flops_per_update"])
     assert row["bytes_per_second"] == pytest.approx(rate * row["bytes_per_update"])
-    assert row["flops_share"] == pytest.approx(row["tflops_per_second"] / 2.0)
+    assert row["flops_fraction"] == pytest.approx(row["tflops_per_second"] / 2.0)
     assert row["launches_per_update"] > 10
     # φ (4 → 16 → 16 → 8), ψ (2 → … → 8) and the policy (4 → … → 4), filled up alike, and α.
     layers = lambda inputs, outputs: 17 * 16 + (inputs + 1) * 16 + 17 * outputs
@@ -64,15 +68,32 @@ def test_bench_learner_tells_numbers_that_agree(capsys, tmp_path):
     assert "updates/s" in bench_learner.line(row) and "GB/s" in bench_learner.line(row)
 
 
+@pytest.mark.usefixtures("probe_envs")
+@pytest.mark.parametrize("agent", ["crl", "sac", "td3", "ppo"])
+def test_random_inputs_are_those_that_an_agent_learns_from(agent):
+    """Only shapes are traced: the whole benchmark of every agent is a slow test."""
+    case = bench_case.make_case("walk", 1, agent, "quickstart", num_envs=32)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    learner, inputs = jax.eval_shape(lambda key: (case.agent.init(key), random_inputs(case, key)), key)
+    if case.on_policy:
+        after = jax.eval_shape(lambda *given: case.agent.learn(*given)[0], learner, *inputs)
+    else:
+        first = jax.eval_shape(lambda tree: jax.tree.map(lambda x: x[0], tree), inputs)
+        after = jax.eval_shape(lambda *given: case.agent.update(*given, UpdateContext())[0], learner, *first)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(
+        lambda x: (x.shape, x.dtype), learner
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("probe_envs")
 @pytest.mark.parametrize("agent", ["sac", "td3", "ppo"])
 def test_bench_learner_measures_every_agent(monkeypatch, agent):
-    monkeypatch.setattr(roofline, "ceilings", lambda: CEILINGS)
+    monkeypatch.setattr(roofline, "peaks", lambda: CEILINGS)
     small = {"num_envs": 8, "unroll_length": 10}
     if agent != "ppo":
         small |= {"batch_size": 16, "replay_size": 50, "prefill_steps": 20}
-    case = bench_learner.make_case("walk", 2, agent, "quickstart", {"dtype": "bfloat16"}, **small)
+    case = bench_case.make_case("walk", 2, agent, "quickstart", {"dtype": "bfloat16"}, **small)
     row = bench_learner.bench(case, 0.1)
     assert row["net_dtype"] == "bfloat16"
     assert row["updates_per_second"] > 0 and row["parameters"] > 0 and row["flops_per_update"] > 0
@@ -107,11 +128,11 @@ def test_comparing_measures_the_plain_program_in_float32_too(capsys, monkeypatch
 
 def test_learners_that_do_not_fit_are_refused(monkeypatch):
     plan = SimpleNamespace(bytes_by_part={"learner": 1000, "batches": 600, "replay": 10**9}, seeds=8)
-    case = bench_learner.Case(None, None, plan, None, "float32")
-    assert bench_learner.needed_bytes(case) == 8 * 2000
-    monkeypatch.setattr(bench_learner, "free_bytes", lambda: 9000)
+    case = bench_case.Case(None, None, plan, None, "float32")
+    assert bench_case.needed_bytes(case) == 8 * 2000
+    monkeypatch.setattr(bench_case, "free_bytes", lambda: 9000)
     with pytest.raises(ConfigError, match="--seeds 4"):
-        bench_learner.check_fits(case)
+        bench_case.check_fits(case)
 
 
 def test_parts_of_an_iteration_add_up():
@@ -120,10 +141,10 @@ def test_parts_of_an_iteration_add_up():
     assert told["breakdown_seconds"] == {
         "collect": 2.0, "sample": 1.0, "update": 6.0, "other": 1.0
     }  # fmt: skip
-    assert sum(told["breakdown_shares"].values()) == pytest.approx(1)
+    assert sum(told["breakdown_fractions"].values()) == pytest.approx(1)
     left = bench_parts.breakdown({"update": 6.0}, iteration=10.0, prefill=None)
     assert left["breakdown_seconds"] == {"collect": 4.0, "update": 6.0, "other": 0.0}
-    assert left["collect_by"] == "what is left"
+    assert left["collect_by"] == "remainder"
 
 
 @pytest.mark.parametrize(
@@ -160,7 +181,7 @@ def test_a_file_that_cannot_be_written_is_refused_first(capsys, tmp_path):
 def physics_row(id, count):
     return {
         "env": id, "num_envs": count, "steps_per_second": 1.0, "milliseconds_per_step": 1.0,
-        "reset_share": 0.0, "compile_seconds": 1.0, "bytes_per_env": 1.0,
+        "reset_fraction": 0.0, "compile_seconds": 1.0, "bytes_per_env": 1.0,
     }  # fmt: skip
 
 

@@ -4,8 +4,8 @@ import json
 import shlex
 
 import pytest
+from cli_helpers import command
 from run_helpers import no_key_check  # noqa: F401
-from test_cli_train import command
 
 from homing.bench import figures as bench_figures
 from homing.bench import scaling as bench_scaling
@@ -35,8 +35,8 @@ def fake_row(point, settings, last, ahead):
     width = (point.net or {}).get("width", 256)
     return row | {
         "updates_per_second": 100.0 * point.seeds, "microseconds_per_update": 10.0 * width,
-        "flops_per_update": 1e6 * width**2, "tflops_per_second": 1.0, "flops_share": 0.5,
-        "ceilings": CEILINGS,
+        "flops_per_update": 1e6 * width**2, "tflops_per_second": 1.0, "flops_fraction": 0.5,
+        "roofline": CEILINGS,
     }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import jax
 import pytest
-from test_cli_train import command
+from cli_helpers import command
 
 from homing.bench import table as bench_table
 from homing.bench import train as bench_train

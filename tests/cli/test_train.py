@@ -1,36 +1,31 @@
 """The commands that train: what they accept, what they refuse, and in which words."""
 
+import ast
 import dataclasses
+import inspect
+import itertools
 import json
+import re
 import shlex
+import textwrap
+import typing
 
 import jax
 import pytest
+from cli_helpers import command
 from run_helpers import no_key_check, probe_envs  # noqa: F401
 
 from homing import api
+from homing.agents import AGENTS
 from homing.bench.cost import roofline
-from homing.cli.main import main
 from homing.cli.train import parse_count, parse_ratio, train_arguments
 from homing.config.offpolicy import TrainConfig
-from homing.config.run import SaveConfig
 from homing.system import doctor, hardware
 
 SMALL = shlex.split(
     "--steps 400 --num-envs 8 --unroll-length 10 --batch-size 32 --replay-size 50 --prefill-steps 20 "
     "--evaluations 2 --eval-envs 8 --critic-net.width 8 --actor-net.width 8 --tensorboard off"
 )
-
-
-def command(capsys, *args):
-    """Exit code, what was printed, what was complained about."""
-    code = 0
-    try:
-        main([str(arg) for arg in args])
-    except SystemExit as end:
-        code = end.code
-    out, err = capsys.readouterr()
-    return code, out, err
 
 
 @pytest.mark.parametrize(
@@ -54,15 +49,33 @@ def test_ratios_may_be_fractions():
         parse_ratio("1/0")
 
 
-def test_every_setting_is_a_flag_with_help(capsys):
-    code, out, _ = command(capsys, "train", "--help")
+def documented(kind):
+    """Fields of a dataclass and the docstrings below them; a nested dataclass has its fields under its name."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    hints = typing.get_type_hints(kind)
+    for field, text in itertools.zip_longest(tree.body, tree.body[1:]):
+        if not isinstance(field, ast.AnnAssign):
+            continue
+        assert isinstance(text, ast.Expr), f"{kind.__name__}.{field.target.id} has no docstring"
+        yield field.target.id, text.value.value
+        if dataclasses.is_dataclass(hints[field.target.id]):
+            for name, inner in documented(hints[field.target.id]):
+                yield f"{field.target.id}.{name}", inner
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_every_setting_is_a_flag_with_help(capsys, monkeypatch, agent):
+    monkeypatch.setenv("COLUMNS", "80")  # one column: a text is not torn by its neighbour
+    code, out, _ = command(capsys, "train", agent, "--help")
     assert code == 0
-    flags = " ".join(out.split())
-    kind = train_arguments("crl", "paper")
-    settings = kind.__dataclass_fields__["settings"].default
-    for part in (TrainConfig(), SaveConfig(), settings):
-        for name in part.__dataclass_fields__:
-            assert f"--{name.replace('_', '-')}" in flags
+    solid = lambda text: re.sub(r"[\s│]", "", text).lower()
+    flags, shown = " ".join(out.split()), solid(out)
+    fields = train_arguments(agent, "paper").__dataclass_fields__
+    for part in ("train", "settings", "save"):
+        for name, text in documented(type(fields[part].default)):
+            flag = f"--{name.replace('_', '-')}"
+            assert f"{flag} " in flags or f"{flag}," in flags or f"{flag}." in flags, name
+            assert solid(text) in shown, name
 
 
 def test_a_preset_gives_defaults_that_flags_change(capsys):
@@ -193,7 +206,7 @@ def test_bench_train_measures_and_writes(capsys, tmp_path, monkeypatch):
     assert parts["update"] == pytest.approx(
         1e-6 * learner["microseconds_per_update"] * row["updates_per_iteration"]
     )
-    assert set(learner["ceilings"]) >= {"float32_tflops_per_second", "bytes_per_second"}
+    assert set(learner["roofline"]) >= {"float32_tflops_per_second", "bytes_per_second"}
 
 
 def test_each_agent_has_its_own_flags(capsys):

@@ -10,7 +10,8 @@ from homing.config.offpolicy import Plan, Sizes, TrainConfig, human_bytes
 from homing.errors import ConfigError
 from homing.training.offpolicy import updates_before
 
-ANT = Sizes(state_dim=29, action_dim=8, goal_dim=2, learner_bytes=5_000_000, env_bytes=3_000_000)
+BATCH = 4 * 256 * (2 * 29 + 2 * 2 + 8 + 3)  # of 256 transitions
+ANT = Sizes(29, 8, 2, batch_bytes=BATCH, learner_bytes=5_000_000, env_bytes=3_000_000)
 
 
 def plan(seeds=1, **settings):
@@ -104,18 +105,18 @@ def test_update_counts_do_not_overflow():
 
 def test_chunks_respect_their_bytes():
     made = plan(prefetch_bytes=2**20)
-    assert 1 <= made.prefetch_updates * made.batch_bytes <= 2**20
+    assert 1 <= made.prefetch_updates * made.sizes.batch_bytes <= 2**20
     assert plan(prefetch_bytes=1).prefetch_updates == 1
     assert plan(num_envs=16, unroll_length=1, total_steps=10**6).prefetch_updates == 1
 
 
 def test_memory_is_counted_for_each_seed_and_in_all():
     one, ten = plan(), plan(seeds=10)
-    rows = 9982 * 1024
-    assert one.bytes_by_part["replay"] == rows * (4 * (29 + 8 + 2 + 2 + 1 + 1) + 2)
+    transitions = 9982 * 1024
+    assert one.bytes_by_part["replay"] == transitions * (4 * (29 + 8 + 2 + 2 + 1 + 1) + 2)
     assert ten.bytes_in_all == 10 * one.bytes_in_all
     narrow = plan(replay_dtype="bfloat16")
-    assert one.bytes_by_part["replay"] - narrow.bytes_by_part["replay"] == rows * 2 * (29 + 8)
+    assert one.bytes_by_part["replay"] - narrow.bytes_by_part["replay"] == transitions * 2 * (29 + 8)
     assert "GiB" in str(one)
 
 

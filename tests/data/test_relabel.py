@@ -10,16 +10,15 @@ import homing
 from homing.data import replay
 from homing.data.relabel import (
     GOAL_SAMPLERS,
-    batch,
     commanded,
     episode_start,
     future,
     geometric_offset,
-    goals,
 )
 from homing.data.replay import BufferShape
+from homing.data.view import EnvRewards, ReplayView
 from homing.errors import ConfigError
-from homing.types import Obs, Segment
+from homing.types import Obs, Relabel, Segment, TransitionIndex
 
 
 @pytest.mark.parametrize(("n", "gamma"), [(1, 0.99), (2, 0.9), (7, 0.5), (60, 0.99), (1000, 0.99)])
@@ -55,8 +54,8 @@ def test_each_row_has_its_own_bound():
     assert int(offsets.max()) > 2000
 
 
-def ring_of(last, terminated):
-    """One lane whose row t has state t, commanded goal −t and reaches t + 0.5."""
+def buffer_of(last, terminated):
+    """One environment whose transition t has state t, commanded goal −t and reaches t + 0.5."""
     length = len(last)
     t = jnp.arange(length, dtype=jnp.float32)[:, None, None]
     segment = Segment(
@@ -67,74 +66,81 @@ def ring_of(last, terminated):
         discount=1 - jnp.asarray(terminated, jnp.float32)[:, None],
         last=jnp.asarray(last, bool)[:, None],
     )
-    ring = replay.insert(replay.empty(BufferShape(1, length, 1, 1, 1, 1)), segment, jnp.int32(0))
-    return ring, replay.episode_index(ring, jnp.int32(1))
+    buffer = replay.insert(replay.empty(BufferShape(1, length, 1, 1, 1, 1)), segment, jnp.int32(0))
+    return buffer, replay.episode_index(buffer, jnp.int32(1))
 
 
-def all_rows(ring, line, count):
-    position, lane = jnp.arange(count, dtype=jnp.int32), jnp.zeros(count, jnp.int32)
-    return replay.Rows(position=position, lane=lane, remaining=replay.remaining(ring, line, position, lane))
+def view(buffer, episodes, shaping=None):
+    """What agents see of it, where a goal is reached within 0.1."""
+    distance = lambda achieved, goal: jnp.abs(achieved - goal)[..., 0]
+    reward = lambda achieved, goal: (distance(achieved, goal) < 0.1).astype(jnp.float32)
+    return ReplayView(buffer, episodes, EnvRewards(reward, lambda state: state, distance, shaping))
+
+
+def everything(buffer, episodes, count):
+    position, env = jnp.arange(count, dtype=jnp.int32), jnp.zeros(count, jnp.int32)
+    return TransitionIndex(position, env, replay.remaining(buffer, episodes, position, env))
 
 
 def test_batch_has_next_states_weights_and_new_rewards():
-    # Two episodes: the first cut off after row 1, the second terminated at row 3; row 4 is newest.
-    ring, line = ring_of(last=[0, 1, 0, 1, 0], terminated=[0, 0, 0, 1, 0])
-    rows = all_rows(ring, line, 5)
+    # Two episodes: the first cut off after transition 1, the second terminated at transition 3; 4 is the newest.
+    buffer, episodes = buffer_of(last=[0, 1, 0, 1, 0], terminated=[0, 0, 0, 1, 0])
+    index = everything(buffer, episodes, 5)
     goal = jnp.full((5, 1), 2.5, jnp.float32)
-    made = batch(ring, line, rows, goal, lambda achieved, goal: (jnp.abs(achieved - goal) < 0.1)[..., 0])
+    made = view(buffer, episodes).batch(index, goal)
     np.testing.assert_array_equal(made.obs.state[:, 0], [0, 1, 2, 3, 4])
     np.testing.assert_array_equal(made.next_obs.state[:, 0], [1, 1, 3, 3, 4])
     np.testing.assert_array_equal(made.action[:, 0], [0, 10, 20, 30, 40])
     np.testing.assert_array_equal(made.discount, [1, 1, 1, 0, 1])
     np.testing.assert_array_equal(made.weight, [1, 0, 1, 1, 0])
-    np.testing.assert_array_equal(made.left, [np.inf, np.inf, 2, 1, np.inf])
-    np.testing.assert_array_equal(made.reward, [0, 0, 1, 0, 0])  # row 2 reaches 2.5
+    np.testing.assert_array_equal(made.steps_to_termination, [np.inf, np.inf, 2, 1, np.inf])
+    np.testing.assert_array_equal(made.reward, [0, 0, 1, 0, 0])  # transition 2 reaches 2.5
     np.testing.assert_array_equal(made.next_obs.goal, goal)
 
 
 def test_the_final_state_of_an_episode_is_a_future_goal():
-    ring, line = ring_of(last=[0, 1, 0, 1, 0], terminated=[0] * 5)
-    goals = future(ring, line, all_rows(ring, line, 5), jax.random.key(0), 0.99)[:, 0]
+    buffer, episodes = buffer_of(last=[0, 1, 0, 1, 0], terminated=[0] * 5)
+    goals = future(buffer, episodes, everything(buffer, episodes, 5), jax.random.key(0), 0.99)[:, 0]
     assert [float(goals[i]) for i in (1, 3, 4)] == [1.5, 3.5, 4.5]
     assert float(goals[0]) in (0.5, 1.5)
     assert float(goals[2]) in (2.5, 3.5)
 
 
 def test_commanded_goals_are_read_back():
-    ring, line = ring_of(last=[0, 0, 0], terminated=[0, 0, 0])
-    goals = commanded(ring, line, all_rows(ring, line, 3), jax.random.key(0), 0.99)
+    buffer, episodes = buffer_of(last=[0, 0, 0], terminated=[0, 0, 0])
+    goals = commanded(buffer, episodes, everything(buffer, episodes, 3), jax.random.key(0), 0.99)
     np.testing.assert_array_equal(goals[:, 0], [0, -1, -2])
 
 
-# Hindsight: two episodes of one lane, the first fallen, the second cut off; the third is still running.
+# Hindsight: two episodes of one environment, the first fallen, the second cut off; the third is still running.
 LAST = [0, 0, 1, 0, 0, 0, 1, 0, 0]
 FALLEN = [0, 0, 1, 0, 0, 0, 0, 0, 0]
 
 
-def many(ring, line, count, times):
-    rows = all_rows(ring, line, count)
-    return jax.tree.map(lambda x: jnp.tile(x, times), rows)
+def many(buffer, episodes, count, times):
+    index = everything(buffer, episodes, count)
+    return jax.tree.map(lambda x: jnp.tile(x, times), index)
 
 
 def test_final_goals_are_of_the_rows_own_end_and_a_running_episode_keeps_its_goal():
     """A12: the goals of a fallen episode are not a later one's; A13: a fall is an end too."""
-    ring, line = ring_of(LAST, FALLEN)
-    made = GOAL_SAMPLERS["final"](ring, line, all_rows(ring, line, 9), jax.random.key(0), 0.99)
+    buffer, episodes = buffer_of(LAST, FALLEN)
+    made = GOAL_SAMPLERS["final"](buffer, episodes, everything(buffer, episodes, 9), jax.random.key(0), 0.99)
     np.testing.assert_array_equal(made[:, 0], [2.5, 2.5, 2.5, 6.5, 6.5, 6.5, 6.5, -7, -8])
 
 
 @pytest.mark.parametrize("name", ["uniform_future", "episode", "future"])
 def test_no_goal_comes_from_another_episode(name):
-    ring, line = ring_of(LAST, FALLEN)
-    rows = many(ring, line, 9, 400)
-    made = np.asarray(GOAL_SAMPLERS[name](ring, line, rows, jax.random.key(1), 0.99))[:, 0] - 0.5
+    buffer, episodes = buffer_of(LAST, FALLEN)
+    index = many(buffer, episodes, 9, 400)
+    made = np.asarray(GOAL_SAMPLERS[name](buffer, episodes, index, jax.random.key(1), 0.99))[:, 0] - 0.5
     episode = np.asarray([0, 0, 0, 1, 1, 1, 1, 2, 2])
-    np.testing.assert_array_equal(episode[made.astype(int)], episode[rows.position])
+    np.testing.assert_array_equal(episode[made.astype(int)], episode[index.position])
     if name != "episode":
-        assert (made >= rows.position).all()
+        assert (made >= index.position).all()
     # Every step that the law allows is drawn; the uniform laws draw them alike.
     for position, allowed in [(3, [3, 4, 5, 6]), (4, [4, 5, 6] if name != "episode" else [3, 4, 5, 6])]:
-        drawn, counts = np.unique(made[np.asarray(rows.position) == position], return_counts=True)
+        drawn, counts = np.unique(made[np.asarray(index.position) == position], return_counts=True)
         np.testing.assert_array_equal(drawn, allowed)
         if name != "future":
             assert stats.chisquare(counts).pvalue > 1e-3
@@ -142,12 +148,12 @@ def test_no_goal_comes_from_another_episode(name):
 
 def test_starts_of_episodes_are_found_across_slots_and_the_seam():
     rng = np.random.default_rng(0)
-    length, slots, lanes, inserts = 5, 6, 3, 9
-    last = rng.random((inserts * length, lanes)) < 0.12
-    ring = replay.empty(BufferShape(slots, length, lanes, 1, 1, 1))
+    length, slots, num_envs, inserts = 5, 6, 3, 9
+    last = rng.random((inserts * length, num_envs)) < 0.12
+    buffer = replay.empty(BufferShape(slots, length, num_envs, 1, 1, 1))
     for i in range(inserts):
         part = jnp.asarray(last[i * length : (i + 1) * length])
-        zeros = jnp.zeros((length, lanes, 1), jnp.float32)
+        zeros = jnp.zeros((length, num_envs, 1), jnp.float32)
         segment = Segment(
             obs=Obs(state=zeros, goal=zeros),
             action=zeros,
@@ -156,34 +162,37 @@ def test_starts_of_episodes_are_found_across_slots_and_the_seam():
             discount=zeros[..., 0],
             last=part,
         )
-        ring = replay.insert(ring, segment, jnp.int32(i))
-    line = replay.episode_index(ring, jnp.int32(inserts))
-    position, lane = (x.ravel().astype(np.int32) for x in np.indices((slots * length, lanes)))
-    rows = replay.Rows(position, lane, replay.remaining(ring, line, position, lane))
-    found = np.asarray(episode_start(ring, line, rows))
+        buffer = replay.insert(buffer, segment, jnp.int32(i))
+    episodes = replay.episode_index(buffer, jnp.int32(inserts))
+    position, env = (x.ravel().astype(np.int32) for x in np.indices((slots * length, num_envs)))
+    index = TransitionIndex(position, env, replay.remaining(buffer, episodes, position, env))
+    found = np.asarray(episode_start(buffer, episodes, index))
     stored = last[-slots * length :]
-    for p, n, start in zip(position, lane, found, strict=True):
+    for p, n, start in zip(position, env, found, strict=True):
         before = np.flatnonzero(stored[:p, n])
         assert start == (before[-1] + 1 if before.size else 0)
 
 
 def test_a_share_of_the_goals_is_replaced():
-    ring, line = ring_of(LAST, FALLEN)
-    rows = many(ring, line, 7, 3000)
-    made = np.asarray(goals("final", 0.5, ring, line, rows, jax.random.key(2), 0.99))[:, 0]
+    buffer, episodes = buffer_of(LAST, FALLEN)
+    index = many(buffer, episodes, 7, 3000)
+    made = np.asarray(view(buffer, episodes).goals(Relabel("final", ratio=0.5), index, jax.random.key(2)))[
+        :, 0
+    ]
     assert np.mean(made > 0) == pytest.approx(0.5, abs=0.02)
     kept = made <= 0
-    np.testing.assert_array_equal(made[kept], -np.asarray(rows.position)[kept])
+    np.testing.assert_array_equal(made[kept], -np.asarray(index.position)[kept])
 
 
 def test_a_share_of_the_rows_takes_the_goal_of_the_row_before():
-    ring, line = ring_of(LAST, FALLEN)
+    buffer, episodes = buffer_of(LAST, FALLEN)
     position = jnp.arange(3000, dtype=jnp.int32) % len(LAST)
-    lane = jnp.zeros_like(position)
-    rows = replay.Rows(position, lane, replay.remaining(ring, line, position, lane))
+    env = jnp.zeros_like(position)
+    index = TransitionIndex(position, env, replay.remaining(buffer, episodes, position, env))
 
     def made(others):
-        return np.asarray(goals("commanded", 1.0, ring, line, rows, jax.random.key(2), 0.99, others))[:, 0]
+        relabel = Relabel("commanded", random_ratio=others)
+        return np.asarray(view(buffer, episodes).goals(relabel, index, jax.random.key(2)))[:, 0]
 
     own, before = -np.asarray(position), np.roll(-np.asarray(position), 1)
     np.testing.assert_array_equal(made(0.0), own)
@@ -195,11 +204,11 @@ def test_a_share_of_the_rows_takes_the_goal_of_the_row_before():
 
 def test_a_dense_reward_changes_by_what_depends_on_the_goal():
     """Stored 10, of which −|reached − goal| depends on the goal."""
-    ring, line = ring_of([0, 0, 0], [0, 0, 0])
-    ring = ring.replace(reward=jnp.full_like(ring.reward, 10))
+    buffer, episodes = buffer_of([0, 0, 0], [0, 0, 0])
+    buffer = buffer.replace(reward=jnp.full_like(buffer.reward, 10))
     shaping = lambda state, reached, goal: -jnp.abs(reached - goal)[..., 0] + state[..., 0]
     goal = jnp.full((3, 1), 2.5, jnp.float32)
-    made = batch(ring, line, all_rows(ring, line, 3), goal, None, shaping)
+    made = view(buffer, episodes, shaping).batch(everything(buffer, episodes, 3), goal)
     # Commanded were 0, −1, −2, reached 0.5, 1.5, 2.5.
     np.testing.assert_allclose(made.reward, [10 + 0.5 - 2, 10 + 2.5 - 1, 10 + 4.5 - 0])
 

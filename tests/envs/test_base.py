@@ -288,3 +288,14 @@ def test_options_reach_body_task_and_arena():
     assert env.spec.threshold == 0.25
     goals = np.asarray(jax.jit(env.reset)(jax.random.key(0)).obs.goal)
     np.testing.assert_allclose(np.linalg.norm(goals, axis=-1), 3.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (1, 2), (3, 1), (2, 3), (1, 3, 2)])
+@pytest.mark.parametrize("method", ["step", "advance"])
+def test_actions_of_another_shape_are_refused_and_not_broadcast(method, shape):
+    env = homing.make("point_u_maze", num_envs=3)
+    state = jax.eval_shape(env.reset, jax.random.key(0))
+    with pytest.raises(ConfigError, match=r"\(num_envs, action_dim\) = \(3, 2\)"):
+        jax.eval_shape(getattr(env, method), state, jax.ShapeDtypeStruct(shape, jnp.float32))
+    after = jax.eval_shape(getattr(env, method), state, jax.ShapeDtypeStruct((3, 2), jnp.float32))
+    assert after.reward.shape == (3,)

@@ -202,7 +202,9 @@ def test_pusher_reach_goals():
 
 def poses(id, count=3000):
     s = scene(id)
-    return [np.asarray(x) for x in jax.jit(jax.vmap(s.deal))(jax.random.split(jax.random.key(2), count))]
+    return [
+        np.asarray(x) for x in jax.jit(jax.vmap(s.sample_reset))(jax.random.split(jax.random.key(2), count))
+    ]
 
 
 def test_ant_starts():

@@ -10,24 +10,24 @@ import pytest
 from solving_helpers import positive_definite, random_rules, single
 
 from homing.compile import xla
+from homing.compile.jitted import UNCHECKED
 from homing.physics import generalized, kernels, mjx, solvers
-from homing.training.seeds import UNCHECKED
 
-LANES = 3
+ENVS = 3
 
 
 def masses(rng, size):
-    return np.stack([positive_definite(rng, size) for _ in range(LANES)])
+    return np.stack([positive_definite(rng, size) for _ in range(ENVS)])
 
 
 def arms(rows, size):
     """Contacts of which some do not touch, on a robot with so many joints."""
     rng = np.random.default_rng(rows)
-    jac = rng.normal(size=(LANES, rows, size)) * (rng.random((LANES, rows, 1)) < 0.7)
-    soft = np.where(jac.any(axis=2), rng.uniform(0.05, 0.5, (LANES, rows)), 0.0)
+    jac = rng.normal(size=(ENVS, rows, size)) * (rng.random((ENVS, rows, 1)) < 0.7)
+    soft = np.where(jac.any(axis=2), rng.uniform(0.05, 0.5, (ENVS, rows)), 0.0)
     inverse = np.linalg.inv(masses(rng, size))
-    wanted = np.where(jac.any(axis=2), rng.normal(size=(LANES, rows)), 0.0)
-    return single(jac, inverse, soft, rng.normal(size=(LANES, size)), wanted)
+    wanted = np.where(jac.any(axis=2), rng.normal(size=(ENVS, rows)), 0.0)
+    return single(jac, inverse, soft, rng.normal(size=(ENVS, size)), wanted)
 
 
 @pytest.mark.parametrize(("rows", "size"), [(3, 2), (16, 16), (45, 9)])
@@ -41,12 +41,12 @@ def test_forces_are_those_of_the_twin(rows, size):
 
 def robots(rows, size):
     rng = np.random.default_rng(size)
-    mass, force = single(masses(rng, size), rng.normal(size=(LANES, size)))
-    lanes = [random_rules(seed, rows, size, always=1) for seed in range(LANES)]
+    mass, force = single(masses(rng, size), rng.normal(size=(ENVS, size)))
+    lanes = [random_rules(seed, rows, size, always=1) for seed in range(ENVS)]
     return mass, force, jax.tree.map(lambda *x: jnp.stack(x), *lanes), jnp.zeros_like(force)
 
 
-@pytest.mark.parametrize("turns", [1, 3])
+@pytest.mark.parametrize("iterations", [1, 3])
 def test_accelerations_are_those_of_the_twin(iterations):
     given = robots(rows=40, size=4)  # more rows than threads
     plain = jax.jit(jax.vmap(functools.partial(solvers.constrained, iterations=iterations)))(*given)
@@ -98,7 +98,9 @@ def test_a_cpu_beside_a_gpu_has_the_twin(monkeypatch, rows):
     plain = generalized._constraint_force(state)
     monkeypatch.setattr(xla, "kernels", lambda asked_for=False: True)
     traced = str(jax.make_jaxpr(lambda: generalized._constraint_force(state))())
-    assert ("pallas_call" in traced) == (rows < generalized.MOST_ROWS), "large matrices have no kernel"
+    assert ("pallas_call" in traced) == (rows < generalized.MAX_KERNEL_CONSTRAINTS), (
+        "large matrices have no kernel"
+    )
     np.testing.assert_allclose(jax.jit(lambda: generalized._constraint_force(state))(), plain, atol=1e-5)
 
 

@@ -35,17 +35,17 @@ def motion(engine, q, qd, acts):
     return np.asarray(jax.jit(lambda q, qd: jax.lax.scan(step, engine.init(q, qd), acts)[1])(q, qd))
 
 
-def starts(layout, lanes, noise=0.05):
+def starts(layout, num_envs, noise=0.05):
     k_q, k_qd = jax.random.split(jax.random.key(0))
-    q = jnp.asarray(layout.init_q) + noise * jax.random.normal(k_q, (lanes, layout.q_size))
-    return q, 2 * noise * jax.random.normal(k_qd, (lanes, layout.qd_size))
+    q = jnp.asarray(layout.init_q) + noise * jax.random.normal(k_q, (num_envs, layout.q_size))
+    return q, 2 * noise * jax.random.normal(k_qd, (num_envs, layout.qd_size))
 
 
 def apart(engines, steps, num_envs=16):
-    """Largest differences of the coordinates [steps, lanes] between two engines of one model."""
+    """Largest differences of the coordinates [steps, environments] between two engines of one model."""
     layout = engines[0].layout
-    acts = jax.random.uniform(jax.random.key(7), (steps, lanes, layout.act_size), minval=-1.0, maxval=1.0)
-    a, b = (motion(engine, *starts(layout, lanes), acts) for engine in engines)
+    acts = jax.random.uniform(jax.random.key(7), (steps, num_envs, layout.act_size), minval=-1.0, maxval=1.0)
+    a, b = (motion(engine, *starts(layout, num_envs), acts) for engine in engines)
     assert np.abs(np.diff(a, axis=0)).max() > 1e-2, "the robot moves"
     return np.abs(a - b).max(axis=2)
 
@@ -107,7 +107,7 @@ def test_the_deepest_contacts_are_all_that_touch():
 @pytest.mark.slow
 @pytest.mark.parametrize("id", ["half_cheetah", "ant_push"])
 def test_accelerations_are_at_least_as_exact_as_mujocos(id):
-    """On systems as they occur: lanes that act at random until some touch the floor, a wall or a limit."""
+    """On systems as they occur: environments that act at random until some touch the floor, a wall or a limit."""
     engine = scene(id, "mjx").engine
     acts = jax.random.uniform(jax.random.key(7), (15, 48, engine.layout.act_size), minval=-1.0, maxval=1.0)
     step = lambda state, act: (engine.step(state, act), None)

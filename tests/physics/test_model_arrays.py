@@ -11,8 +11,9 @@ from brax.io import mjcf
 
 from homing.envs.registry import ENVIRONMENTS
 from homing.envs.scene import build_model
-from homing.physics import Model, brax_engine, engine, reading
+from homing.physics import Model, brax_pipelines, engine
 from homing.physics.merging import merged
+from homing.physics.spring import model_arrays
 from homing.physics.spring.engine import Spring
 
 BODIES = ["ant", "humanoid", "ant_soccer", "point_u_maze", "reacher"]
@@ -30,7 +31,7 @@ def same(mine, theirs):
 @pytest.mark.parametrize("id", [id for id in BODIES if "spring" in ENVIRONMENTS[id].pipelines()])
 def test_the_numbers_are_those_of_brax(id):
     model = compiled(id)
-    mine, theirs = reading.read(model), brax_engine.load_system(model)
+    mine, theirs = model_arrays.read(model), brax_pipelines.load_system(model)
     links, link = mine.links, theirs.link
     assert (links.types, tuple(links.parents)) == (theirs.link_types, tuple(theirs.link_parents))
     for part, other in [
@@ -40,10 +41,10 @@ def test_the_numbers_are_those_of_brax(id):
         (links.inertia, np.diagonal(np.asarray(link.inertia.i), axis1=1, axis2=2)),
         (links.limit_stiffness, link.constraint_limit_stiffness),
         (links.vel_damping, link.constraint_vel_damping), (links.ang_damping, link.constraint_ang_damping),
-        (mine.dofs.turning, theirs.dof.motion.ang), (mine.dofs.sliding, theirs.dof.motion.vel),
-        (mine.drives.dof, theirs.actuator.qd_id), (mine.drives.ctrl_range, theirs.actuator.ctrl_range),
-        (mine.drives.force_range, theirs.actuator.force_range), (mine.drives.gain, theirs.actuator.gain),
-        (mine.drives.gear, theirs.actuator.gear), (mine.init_q, theirs.init_q),
+        (mine.dofs.hinges, theirs.dof.motion.ang), (mine.dofs.slides, theirs.dof.motion.vel),
+        (mine.actuators.dof, theirs.actuator.qd_id), (mine.actuators.ctrl_range, theirs.actuator.ctrl_range),
+        (mine.actuators.force_range, theirs.actuator.force_range), (mine.actuators.gain, theirs.actuator.gain),
+        (mine.actuators.gear, theirs.actuator.gear), (mine.init_q, theirs.init_q),
         (mine.gravity, theirs.gravity), (mine.timestep, theirs.opt.timestep),
         (mine.elasticity, theirs.elasticity),
     ]:  # fmt: skip

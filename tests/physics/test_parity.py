@@ -11,7 +11,7 @@ from helpers import scene
 
 from homing import physics
 from homing.envs.bodies import Ant, HalfCheetah, Humanoid
-from homing.envs.scene import tuned_as
+from homing.envs.scene import base_pipeline
 from homing.physics import Model
 
 with warnings.catch_warnings():
@@ -89,7 +89,7 @@ def test_trajectories_equal_brax(case):
     # for every small difference: it starts as the environment starts it.
     q, qd = start(engine.layout, quaternion, noise=0.002 if id == "pusher_easy" else 0.05)
     acts = actions(engine.layout)
-    a, b = ours(engine, q, qd, acts), theirs(brax_env(kind, tuned_as(pipeline)), q, qd, acts)
+    a, b = ours(engine, q, qd, acts), theirs(brax_env(kind, base_pipeline(pipeline)), q, qd, acts)
     assert np.abs(np.diff(a[0], axis=0)).max() > 1e-3, "the robot moves"
     # On generalized our solver of contacts and limits is more exact than brax's.
     near = 2e-3 if pipeline == "generalized" else 1e-4

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from solving_helpers import exact, positive_definite, random_rules, single
 
-from homing.physics.solvers import best_step, constrained, eliminated, solve
+from homing.physics.solvers import constrained, eliminated, line_search, solve
 
 
 @pytest.mark.parametrize("size", [1, 5, 6, 7, 17])
@@ -29,7 +29,7 @@ class Way:
         rng = np.random.default_rng(100 + seed)
         self.rules, self.bend = random_rules(seed), bend
         self.above, self.rise = rng.normal(size=20), rng.normal(size=20)
-        self.k, self.always = np.asarray(self.rules.stiffness, float), np.asarray(self.rules.always)
+        self.k, self.always = np.asarray(self.rules.stiffness, float), np.asarray(self.rules.equality)
         steep = bend + np.sum((self.k * self.rise**2)[self.always | (self.above < 0)])
         self.slope = -steep - np.sum(self.k * self.rise * self.pushes(0))
 
@@ -52,7 +52,7 @@ class Way:
 
 @pytest.mark.parametrize("bend", [0.1, 1.0, 100.0])
 def test_steps_gain_what_is_to_be_gained(bend):
-    find = jax.jit(best_step)
+    find = jax.jit(line_search)
     bests = []
     for seed in range(60):
         way = Way(seed, bend)
@@ -64,7 +64,7 @@ def test_steps_gain_what_is_to_be_gained(bend):
 
 def test_no_way_is_no_step():
     rules = random_rules(0)
-    step = best_step(jnp.zeros(()), jnp.zeros(()), rules.wanted, jnp.zeros(20), rules)
+    step = line_search(jnp.zeros(()), jnp.zeros(()), rules.target, jnp.zeros(20), rules)
     assert np.isfinite(float(step))
 
 
@@ -75,7 +75,7 @@ def some_systems(count=12, size=6):
 
 
 def test_accelerations_and_forces_are_the_best_ones():
-    run = jax.jit(constrained, static_argnames="turns")
+    run = jax.jit(constrained, static_argnames="iterations")
     for mass, force, rules in some_systems():
         free = np.linalg.solve(mass, force)
         found, push = run(*single(mass, force), rules, jnp.zeros(6), iterations=6)
@@ -95,7 +95,7 @@ def test_the_better_start_is_taken():
 
 def test_where_nothing_touches_nothing_pushes():
     mass, force, rules = next(some_systems())
-    rules = rules._replace(rows=0 * rules.rows, wanted=0 * rules.wanted)
+    rules = rules._replace(jacobian=0 * rules.jacobian, target=0 * rules.target)
     free = jnp.asarray(np.linalg.solve(mass, force), jnp.float32)
     found, push = constrained(*single(mass, force), rules, 0 * free, 2)
     np.testing.assert_allclose(found, free, atol=1e-4)

@@ -45,9 +45,9 @@ class Pair:
 
     def starts(self, key, spread: float = 0.0):
         """Starts of episodes, with velocities of the size `spread` added."""
-        k_deal, k_speed = jax.random.split(key)
-        deal = scene.Scene(self.spec, "spring").deal
-        q, qd, _ = jax.vmap(deal)(jax.random.split(k_deal, LANES))
+        k_reset, k_speed = jax.random.split(key)
+        sample_reset = scene.Scene(self.spec, "spring").sample_reset
+        q, qd, _ = jax.vmap(sample_reset)(jax.random.split(k_reset, LANES))
         return q, qd + spread * jax.random.normal(k_speed, qd.shape)
 
     def actions(self, key):

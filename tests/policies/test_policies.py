@@ -12,7 +12,7 @@ import pytest
 from run_helpers import probe_config, probe_envs  # noqa: F401
 
 import homing
-from homing.agents import AGENTS, agent_config, make_agent
+from homing.agents import AGENTS, agent_types, make_agent
 from homing.cli.main import main
 from homing.errors import ConfigError, HomingError
 from homing.networks import NetConfig
@@ -287,7 +287,7 @@ def test_numbers_that_16_bits_cannot_hold_are_not_stored_in_them(run, tmp_path, 
 @pytest.mark.parametrize("name", [*AGENTS, "crl normalised"])
 def test_every_agent_has_files(name, tmp_path):
     """Whatever an agent's learner looks like: act and value are the same before and after."""
-    config = agent_config(name.split()[0])
+    config = agent_types(name.split()[0])[0]()
     nets = {f.name: NET for f in dataclasses.fields(config) if isinstance(getattr(config, f.name), NetConfig)}
     config = dataclasses.replace(config, normalise_observations="normalised" in name, **nets)
     agent = make_agent(config, SPEC)

@@ -12,7 +12,7 @@ from run_helpers import assert_same_results, results
 
 from homing.runs.folder import RunFolder
 
-HERE = Path(__file__).parents[1]
+HERE = Path(__file__).parent.parent  # of the probe's command line
 FLAGS = shlex.split(
     "--preset quickstart --seed-list 3,4 --steps 1920 --num-envs 8 --unroll-length 10 --batch-size 32 "
     "--updates-per-step 1/30 --replay-size 50 --prefill-steps 20 --evaluations 4 --eval-envs 8 "

@@ -9,7 +9,7 @@ from run_helpers import probe_config, probe_envs  # noqa: F401
 
 from homing.config.run import RunConfig, SaveConfig, from_json, run_config, to_json
 from homing.errors import ConfigError, HomingError
-from homing.runs import folder as folder_module
+from homing.runs import folder as run_folder
 from homing.runs.folder import RunFolder, WriteError, git_state, session_facts, write_whole
 
 pytestmark = pytest.mark.usefixtures("probe_envs")
@@ -120,7 +120,7 @@ def test_rows_are_written_all_or_none(tmp_path, monkeypatch):
         os.write(file, content[:10])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(folder_module, "_write_all", full)
+    monkeypatch.setattr(run_folder, "_write_all", full)
     with pytest.raises(WriteError, match="No space left"):
         folder.append(rows(2))
     assert folder.rows() == rows(1)

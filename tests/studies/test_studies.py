@@ -174,7 +174,7 @@ def test_the_time_of_the_next_study_is_known_from_this_one(ran, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder.path.parent / "cache"))
     device = RunFolder(folder.path / "runs/l2-critic_lr_0.001").sessions()[0]["device"]
     plan = planner.plan(points.points(folder.study())[:1], planner.Machine(device, 2**30))
-    told = plan.told()
+    told = plan.summary()
     assert told["seconds"] > 0 and told["each"][0]["seconds"] is not None
     assert "measured" in str(plan) or "estimated" in str(plan)
 

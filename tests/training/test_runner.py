@@ -4,6 +4,7 @@ import dataclasses
 import math
 import os
 import signal
+from collections import Counter
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +31,7 @@ from homing.errors import HomingError
 from homing.runs.folder import RunFolder, write_json
 from homing.training import build as run_build
 from homing.training import runner
+from homing.training.offpolicy import OffPolicy
 from homing.training.tally import Tally, columns, pieces
 
 pytestmark = pytest.mark.usefixtures("probe_envs")
@@ -95,17 +97,24 @@ def test_a_run_records_what_it_ran_on(whole):
 
 
 def test_a_run_traces_each_program_once(tmp_path, monkeypatch):
-    traces = []
+    traces, updates = Counter(), Counter()
 
-    class Counted(CRL):
-        def update(self, *args):
-            traces.append(1)
-            return super().update(*args)
+    def counted(kind, name, counts):
+        inner = getattr(kind, name)
 
-    monkeypatch.setattr(run_build, "make_agent", Counted)
-    run(tmp_path / "run")
-    shape, body = 1, 2  # metrics are shaped once; the loop's body is traced with and without a remainder
-    assert len(traces) <= shape + 2 * body
+        def count(*args):
+            counts[name] += 1
+            return inner(*args)
+
+        monkeypatch.setattr(kind, name, count)
+
+    for name in ("init", "epoch", "evaluate"):
+        counted(OffPolicy, name, traces)
+    counted(CRL, "update", updates)
+    assert run(tmp_path / "run")[0].status == "finished"
+    assert traces == {"init": 1, "epoch": 1, "evaluate": 1}
+    # In the epoch of whole groups and of the remainder, in the evaluation to be measured.
+    assert updates == {"update": 3}
 
 
 class Stop:

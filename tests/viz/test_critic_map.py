@@ -77,7 +77,7 @@ def test_agents_without_a_critic_and_arms_are_refused(actor, monkeypatch):
     with pytest.raises(ConfigError, match="map goals instead"):
         critic_map.critic_map(actor, "states", 0)
     with pytest.raises(ConfigError, match="has no critic"):
-        critic_map.asked(dataclasses.replace(actor, policies=None), "goals")
+        critic_map.value_function(dataclasses.replace(actor, policies=None), "goals")
     monkeypatch.delattr(type(actor.policies.agent), "value")
     with pytest.raises(ConfigError, match="'crl' have no critic"):
         critic_map.critic_map(actor, "goals", 0)

@@ -9,11 +9,13 @@ from homing.agents.crl import CRL, CRLConfig
 from homing.agents.normalised import normalised
 from homing.agents.ppo import PPO, PPOConfig
 from homing.agents.sac import SAC, SACConfig
+from homing.agents.srl import SRL, SRLConfig
 from homing.agents.td3 import TD3, TD3Config
 from homing.errors import ConfigError, unknown
 
 AGENTS: dict[str, tuple[type, type]] = {
     "crl": (CRLConfig, CRL),
+    "srl": (SRLConfig, SRL),
     "sac": (SACConfig, SAC),
     "td3": (TD3Config, TD3),
     "ppo": (PPOConfig, PPO),
@@ -51,6 +53,7 @@ __all__ = [
     "CRL",
     "PPO",
     "SAC",
+    "SRL",
     "TD3",
     "Agent",
     "CRLConfig",
@@ -59,6 +62,7 @@ __all__ = [
     "PPOConfig",
     "ReplayView",
     "SACConfig",
+    "SRLConfig",
     "SpaceSpec",
     "TD3Config",
     "agent_types",

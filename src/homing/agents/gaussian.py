@@ -1,4 +1,4 @@
-"""What agents share: the squashed Gaussian policy."""
+"""The tanh-squashed Gaussian policy."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ MIN_STD = 1e-3
 
 
 def mean_and_log_std(head: Array) -> tuple[Array, Array]:
-    """The two halves of a policy's head; log-deviations are squashed into their range."""
+    """Mean and log standard deviation from a policy's head, the latter squashed into [LOG_STD_MIN, LOG_STD_MAX]."""
     mean, x = jnp.split(head, 2, axis=-1)
     return mean, LOG_STD_MIN + (LOG_STD_MAX - LOG_STD_MIN) / 2 * (jnp.tanh(x) + 1)
 
 
 def softplus_gaussian(head: Array) -> tuple[Array, Array]:
-    """The two halves of a policy's head; deviations are softplus(x) + 0.001, without an upper bound."""
+    """Mean and log standard deviation from a policy's head, with std = softplus(x) + 0.001."""
     mean, x = jnp.split(head, 2, axis=-1)
     return mean, jnp.log(nn.softplus(x) + MIN_STD)
 
@@ -36,12 +36,12 @@ def squash(mean: Array, log_std: Array, noise: Array) -> tuple[Array, Array]:
 
 
 def log_density(mean: Array, log_std: Array, x: Array) -> Array:
-    """Of the action tanh(x), x ~ N(mean, std²)."""
+    """Log-density of the action tanh(x), x ~ N(mean, std²)."""
     return _log_density(log_std, (x - mean) * jnp.exp(-log_std), x)
 
 
 def log_slope(x: Array) -> Array:
-    """log(1 − tanh² x) = 2 (log 2 − x − softplus(−2x)), which stays precise where the tanh saturates."""
+    """log(1 − tanh² x) = 2 (log 2 − x − softplus(−2x)), which is accurate where tanh saturates."""
     return 2 * (jnp.log(2.0).astype(x.dtype) - x - nn.softplus(-2 * x))
 
 

@@ -1,4 +1,4 @@
-"""PPO: clipped policy gradients on generalised advantages, with a learned value function."""
+"""PPO: clipped policy gradients with generalised advantage estimation."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from homing.types import Array, Key, Metrics, Obs, Rollout
 POLICY_NET = NetConfig(width=32, depth=4)
 VALUE_NET = NetConfig(width=256, depth=5)
 
-# Past a ratio of e^3 a choice has no gradient: one that became far more probable and was bad would outweigh
-# all others, and e^89 is infinite.
+# Above a ratio of e^3 an action has no gradient: a bad action that became far more probable would dominate the
+# batch, and e^89 overflows.
 MAX_LOG_RATIO = 3.0
 
 
@@ -35,7 +35,7 @@ class PPOConfig:
     gamma: float = 0.97
     """Discount of rewards."""
     gae_lambda: float = 0.95
-    """λ of generalised advantage estimation: 1 trusts returns, 0 the value function."""
+    """λ of generalised advantage estimation: 1 for Monte Carlo returns, 0 for one-step TD."""
     clip: float = 0.3
     """Clip range ε of the probability ratio."""
     entropy_weight: float = 1e-4
@@ -43,15 +43,15 @@ class PPOConfig:
     value_weight: float = 0.25
     """Weight of the mean squared error of the value function."""
     reward_scale: float = 1.0
-    """Rewards are multiplied by it."""
+    """Reward scale."""
     minibatches: int = 16
-    """Minibatches of an epoch: the environments of a rollout are split into so many parts."""
+    """Minibatches per epoch; a rollout is split by environments."""
     epochs: int = 1
     """Epochs over each rollout."""
     lr: float = 3e-4
     """Learning rate."""
     max_grad_norm: float = 1.0
-    """Gradient clipping: largest norm of the gradient of the policy, and of that of the value function."""
+    """Gradient clipping: maximum gradient norm, of the policy and of the value function separately."""
     actor_net: NetConfig = POLICY_NET
     """The policy."""
     value_net: NetConfig = VALUE_NET
@@ -67,7 +67,7 @@ class PPOConfig:
             raise ConfigError(f"clip is {self.clip}; it must be more than 0, for instance 0.3")
         if not self.max_grad_norm > 0:
             raise ConfigError(
-                f"max_grad_norm is {self.max_grad_norm}; it must be more than 0; inf cuts nothing"
+                f"max_grad_norm is {self.max_grad_norm}; it must be more than 0; inf disables clipping"
             )
         for name in ("minibatches", "epochs"):
             if getattr(self, name) < 1:
@@ -79,13 +79,13 @@ class Samples(struct.PyTreeNode):
 
     obs: Obs
     choice: Array
-    log_prob: Array  # under the policy that chose
+    log_prob: Array  # under the behaviour policy
     advantage: Array
     value_target: Array
 
 
 class PPO(OnPolicyAgent[Fit]):
-    """One learner of policy and value function; choices are what goes into the tanh."""
+    """Policy and value function in one learner; a `choice` is a pre-tanh action."""
 
     def __init__(self, config: PPOConfig, spec: SpaceSpec):
         self.config, self.spec, self.gamma = config, spec, config.gamma
@@ -102,7 +102,7 @@ class PPO(OnPolicyAgent[Fit]):
         return Fit(params=params, opt_state=ADAM.init(params))
 
     def policy(self, params: Any, obs: Obs) -> tuple[Array, Array]:
-        """Mean and log-deviation of the Gaussian under the tanh."""
+        """Mean and log standard deviation of the pre-tanh Gaussian."""
         return softplus_gaussian(forward(self.actor, params["actor"], join(obs.state, obs.goal)))
 
     def choose(self, learner: Fit, obs: Obs, key: Key) -> Array:
@@ -118,7 +118,7 @@ class PPO(OnPolicyAgent[Fit]):
         return jnp.tanh(self.policy(learner.params, obs)[0])
 
     def value(self, learner: Fit, obs: Obs, action: Array) -> Array:
-        """V(s, g) [...]: discounted rewards to come under the policy, whatever the action."""
+        """State value V(s, g) [...]; the action is ignored."""
         del action
         return self._value(learner.params, obs)
 
@@ -146,14 +146,14 @@ class PPO(OnPolicyAgent[Fit]):
             return adam(learner, lambda params: self._loss(params, *given), rate)
 
         def once(learner: Fit, given: tuple[Key, Key]) -> tuple[Fit, Metrics]:
-            # One permutation at a time: memory holds the rollout twice, however many epochs there are.
+            # One permutation at a time, so that memory holds the rollout only twice for any number of epochs.
             return lax.scan(step, learner, (self._minibatches(samples, given[0]), given[1]))
 
         learner, metrics = lax.scan(once, learner, (jax.random.split(k_order, epochs), keys))
         return learner, jax.tree.map(jnp.mean, metrics) | self._facts(samples, rollout)
 
     def _samples(self, params: Any, rollout: Rollout) -> Samples:
-        """Advantages and what the value function should have said, before anything is updated."""
+        """Advantages, value targets and log-probabilities under the parameters before the update."""
         both = jax.tree.map(lambda *rows: jnp.stack(rows), rollout.obs, rollout.next_obs)
         now, after = self._value(params, both)
         reward, config = self.config.reward_scale * rollout.reward, self.config
@@ -201,8 +201,8 @@ def advantages(
 ) -> Array:
     """Generalised advantage estimates [T, N] from values of the states before and after every action.
 
-    δ = r + γ V(s′) − V(s), where V(s′) = 0 after a fall; A = δ + γλ A′ within an episode. At a time limit
-    V(s′) is that of the true last state: the episode was cut off, not over.
+    δ = r + γ V(s′) − V(s), with V(s′) = 0 after a termination; A = δ + γλ A′ within an episode. At a time limit,
+    V(s′) bootstraps from the true last state.
     """
     delta = reward + gamma * discount * after - now
     carried = gamma * gae_lambda * (1 - last.astype(jnp.float32))
@@ -215,17 +215,17 @@ def advantages(
 
 
 def clipped_loss(log_ratio: Array, advantage: Array, clip: float) -> Array:
-    """−mean min(ρ A, clip(ρ, 1 ± clip) A), ρ ≤ e³ the ratio of a choice's new and old probabilities."""
+    """−mean min(ρ A, clip(ρ, 1 ± clip) A), with the probability ratio ρ = new / old ≤ e³."""
     ratio = jnp.exp(jnp.minimum(log_ratio, MAX_LOG_RATIO))
     return -jnp.mean(jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def limited(norm: float, params: Any) -> Any:
-    """The parameters themselves; their gradient is cut to the length `norm`.
+    """Identity on the parameters, with gradient clipping to the global norm `norm`.
 
-    A choice that became far more probable and was bad has a gradient without a bound; Adam would remember one
-    for thousands of updates, and hardly move.
+    A bad action that became far more probable has an unbounded gradient, which would inflate Adam's second moment
+    for thousands of updates.
     """
     del norm
     return params
@@ -245,5 +245,5 @@ limited.defvjp(_limited_forward, _limited_backward)
 
 
 def normalised(x: Array) -> Array:
-    """With mean 0 and deviation 1."""
+    """x normalised to mean 0 and standard deviation 1."""
     return (x - jnp.mean(x)) / (jnp.std(x) + 1e-8)

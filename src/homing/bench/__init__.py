@@ -1,1 +1,1 @@
-"""TODO."""
+"""Benchmarks: speed of physics, learner and training, their breakdown, scaling and roofline."""

@@ -1,4 +1,4 @@
-"""Where the time of an iteration goes: its parts compiled by themselves, on the run's shapes and data."""
+"""Breakdown of an iteration's time: its parts compiled separately, on the run's shapes and data."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ import jax.numpy as jnp
 from jax import lax
 
 from homing.bench import learner as bench_learner
+from homing.bench.case import Case, net_dtype
 from homing.bench.cost.roofline import timed
-from homing.bench.learner import Case
+from homing.bench.random_data import random_inputs
 from homing.compile import xla
 from homing.config.onpolicy import OnPolicyPlan
 from homing.config.run import RunConfig
 from homing.data import replay
-from homing.data.replay import EpisodeIndex
+from homing.data.replay import EpisodeIndex, ReplayBuffer
 from homing.training.build import Parts
 from homing.training.loop import TrainState
+from homing.training.offpolicy import OffPolicy
 from homing.training.seeds import jitted
 from homing.types import Array, Key
 
@@ -28,52 +30,54 @@ ORDER = ("collect", "sample", "update")
 def measure(
     config: RunConfig, parts: Parts, train: TrainState, collected: int, seconds: float
 ) -> dict[str, Any]:
-    """Seconds that the parts of one iteration take, and what its updates cost.
+    """Seconds of the parts of one iteration, and the cost of its updates.
 
-    sample:  indices, relabelled goals and transitions of all batches, and the updates' random numbers
-    update:  gradient steps on batches that are ready
-    `collected` iterations were made before. An on-policy agent has updates only.
+    collected: iterations collected so far
+    Parts are `sample` (indices, relabelled goals, transitions and random numbers of all batches) and `update`
+    (gradient steps on prepared batches); an on-policy agent has `update` only.
     """
-    case = Case(config, parts.agent, parts.plan, parts.env.spec, bench_learner.net_dtype(config.settings))
-    found: dict[str, float] = {}
+    case = Case(config, parts.agent, parts.plan, parts.env.spec, net_dtype(config.settings))
+    measured: dict[str, float] = {}
     if isinstance(parts.plan, OnPolicyPlan):
-        given = jitted(lambda key: bench_learner.prepared(case, key))(train.key)
+        given = jitted(lambda key: random_inputs(case, key))(train.key)
     else:
         count = jnp.int32(collected)
         sampling = jitted(_sampling(parts.loop), shared=2, arguments=4)
         sampling = xla.build(sampling.lower(train.replay, train.key, count, count))
         sample, _ = timed(lambda n: sampling(train.replay, train.key, count, jnp.int32(n)), seconds / 2)
-        found["sample"] = sample * _rounds(case)
+        measured["sample"] = sample * _rounds(case)
         given = jitted(_prepared(parts.loop), shared=1, arguments=3)(train.replay, train.key, count)
     updating = bench_learner.rounds_of_updates(case).lower(train.learner, given, jnp.int32(1))
     program = xla.build(updating)
     learner = bench_learner.measured(case, program, train.learner, given, seconds / 2)
-    found["update"] = 1e-6 * learner["microseconds_per_update"] * float(parts.plan.updates_ratio)
-    return {"seconds": found, "learner": {"net_dtype": case.net_dtype, **learner}}
+    measured["update"] = 1e-6 * learner["microseconds_per_update"] * float(parts.plan.updates_ratio)
+    return {"seconds": measured, "learner": {"net_dtype": case.net_dtype, **learner}}
 
 
 def _rounds(case: Case) -> float:
-    """Prefetched groups of updates in an iteration, on average."""
+    """Average number of prefetched groups of updates in an iteration."""
     return float(case.plan.updates_ratio) / case.updates
 
 
-def _group(loop: Any, buffer: Any, episodes: EpisodeIndex, key: Key, first: Array) -> tuple[Any, Any]:
-    """Batches and draws of one prefetched group, as training prepares them."""
+def _group(
+    loop: OffPolicy, buffer: ReplayBuffer, episodes: EpisodeIndex, key: Key, first: Array
+) -> tuple[Any, Any]:
+    """Batches and random draws of one prefetched group, as prepared in training."""
     batches, drawn, _ = loop._prepare(buffer, episodes, key, first, jnp.int32(0), loop.plan.prefetch_updates)
     return batches, drawn
 
 
-def _prepared(loop: Any) -> Any:
-    def run(buffer: Any, key: Key, collected: Array) -> tuple[Any, Any]:
+def _prepared(loop: OffPolicy) -> Callable[[ReplayBuffer, Key, Array], tuple[Any, Any]]:
+    def run(buffer: ReplayBuffer, key: Key, collected: Array) -> tuple[Any, Any]:
         return _group(loop, buffer, replay.episode_index(buffer, collected), key, jnp.int32(0))
 
     return run
 
 
-def _sampling(loop: Any) -> Any:
-    """(buffer, key, collected, groups) -> the last of that many groups of batches."""
+def _sampling(loop: OffPolicy) -> Callable[[ReplayBuffer, Key, Array, Array], Any]:
+    """A function (buffer, key, collected, groups) that samples `groups` groups and returns the last."""
 
-    def run(buffer: Any, key: Key, collected: Array, groups: Array) -> Any:
+    def run(buffer: ReplayBuffer, key: Key, collected: Array, groups: Array) -> Any:
         episodes = replay.episode_index(buffer, collected)
 
         def body(i: Array, _: Any) -> Any:
@@ -85,44 +89,44 @@ def _sampling(loop: Any) -> Any:
 
 
 def _zeros(fn: Callable[[], Any]) -> Any:
-    """Of the shapes that `fn` would give."""
+    """Zeros with the shapes and dtypes of `fn()`."""
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(fn))
 
 
 def _plain(x: Array) -> Array:
-    """Keys as numbers: there is no key that stands for nothing."""
+    """Key data instead of keys, since a loop carry needs an initial value and there are no zero keys."""
     return jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
 
 
 def breakdown(found: dict[str, float], iteration: float, prefill: float | None) -> dict[str, Any]:
-    """Seconds of each part of an iteration and its share.
+    """Seconds of each part of an iteration and its fraction of the total.
 
-    `prefill`: seconds of an iteration that only collects; without one, `collect` is what the
-    other parts leave, and `collect_by` says so. `other` is the rest: what the whole takes beyond its parts
-    (negative where they overlap).
+    prefill: seconds of an iteration that only collects; if None, `collect` is the remainder of the other parts
+             (see `collect_by`)
+    `other` is the total minus all parts, negative where they overlap.
     """
     parts = dict(found)
     if prefill is not None:
         parts["collect"] = prefill
     else:
         parts["collect"] = max(iteration - sum(found.values()), 0.0)
-    shares = {name: parts[name] for name in ORDER if name in parts}
-    shares["other"] = iteration - sum(shares.values())
+    seconds = {name: parts[name] for name in ORDER if name in parts}
+    seconds["other"] = iteration - sum(seconds.values())
     return {
-        "breakdown_seconds": shares,
-        "breakdown_shares": {name: value / iteration for name, value in shares.items()},
-        "collect_by": "what is left" if prefill is None else "iterations of the prefill",
+        "breakdown_seconds": seconds,
+        "breakdown_fractions": {name: value / iteration for name, value in seconds.items()},
+        "collect_by": "remainder" if prefill is None else "prefill iterations",
     }
 
 
 def table(row: dict[str, Any]) -> list[str]:
-    """The parts of an iteration, one a line, and what its updates reach."""
+    """Lines with the parts of an iteration and the roofline fractions of its updates."""
     lines = [f"an iteration takes {row['seconds_per_iteration']:.4g} s:"]
     for name, seconds in row["breakdown_seconds"].items():
-        lines.append(f"  {name:9s}{1e3 * seconds:12.3f} ms {row['breakdown_shares'][name]:7.1%}")
+        lines.append(f"  {name:9s}{1e3 * seconds:12.3f} ms {row['breakdown_fractions'][name]:7.1%}")
     learner = row["learner"]
     lines.append(
-        f"an update of all seeds: {learner['microseconds_per_update']:,.1f} µs, "
+        f"one update for all seeds: {learner['microseconds_per_update']:,.1f} µs, "
         f"{learner['launches_per_update']:.0f} launches"
     )
-    return [*lines, f"updates reach {bench_learner.against_ceilings(learner)}"]
+    return [*lines, f"updates reach {bench_learner.roofline_text(learner)}"]

@@ -1,4 +1,4 @@
-"""Figures of scaling: what was measured beside what an ideal machine would do."""
+"""Scaling figures: measured against ideal scaling."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
@@ -20,17 +21,17 @@ Rows = Sequence[dict[str, Any]]
 
 
 def check_figure(path: Path) -> None:
-    """Refuse a name before anything is measured for it."""
+    """Raise for an unsupported file format, before anything is measured."""
     if path.suffix.lower() not in FORMATS:
-        raise ConfigError(f"a figure is written as {', '.join(FORMATS)}; {path} is none of them")
+        raise ConfigError(f"a figure is written as {', '.join(FORMATS)}; {path} is none of these")
 
 
 def write_scaling(rows: Rows, path: Path) -> None:
-    """One panel for each thing that was varied; points that were skipped are left out."""
+    """Write a figure with one panel per varied quantity; skipped points are omitted."""
     measured = [row for row in rows if "skipped" not in row]
     kinds = [what for what in PANELS if any(row["what"] == what for row in measured)]
     if not kinds:
-        raise HomingError("no point was measured: there is nothing to draw")
+        raise HomingError("no point was measured, so there is nothing to draw")
     with rc_context(STYLE):
         figure = Figure(figsize=(3.3 * len(kinds) + 0.4, 2.9), layout="constrained")
         panels = figure.subplots(1, len(kinds), squeeze=False)[0]
@@ -49,7 +50,7 @@ def write_scaling(rows: Rows, path: Path) -> None:
 
 
 def _rate(panel: Axes, rows: Rows, x_label: str, kinds: Sequence[tuple[str, str]]) -> None:
-    """The first rate that the rows have, over x; ideal is twice as much for twice as many."""
+    """The first rate that the rows contain, over x; ideal scaling is proportional."""
     name, label = next((name, label) for name, label in kinds if name in rows[0])
     x, y = [row["x"] for row in rows], [row[name] for row in rows]
     panel.plot(x, [y[0] * at / x[0] for at in x], label="ideal", **IDEAL)
@@ -61,7 +62,7 @@ def _rate(panel: Axes, rows: Rows, x_label: str, kinds: Sequence[tuple[str, str]
     panel.set_ylabel(label)
 
 
-TRAINED = ("env_steps_per_second", "steps/s of training, all seeds")
+TRAINED = ("env_steps_per_second", "training steps/s, all seeds")
 
 
 def _seeds(panel: Axes, rows: Rows) -> None:
@@ -69,15 +70,15 @@ def _seeds(panel: Axes, rows: Rows) -> None:
 
 
 def _envs(panel: Axes, rows: Rows) -> None:
-    _rate(panel, rows, "environments", [TRAINED, ("steps_per_second", "steps/s of physics")])
+    _rate(panel, rows, "environments", [TRAINED, ("steps_per_second", "physics steps/s")])
 
 
 def _nets(panel: Axes, rows: Rows) -> None:
-    """Time of an update over its arithmetic, a line for each family, and the machine's ceiling."""
+    """Time of an update over its FLOPs, one line per network family, and the compute roofline."""
     costs = [_update(row) for row in rows]
-    most = costs[0]["ceilings"][f"{rows[0]['net_dtype']}_tflops_per_second"]
+    peak = costs[0]["roofline"][f"{rows[0]['net_dtype']}_tflops_per_second"]
     flops = sorted(cost["flops_per_update"] * row["seeds"] for cost, row in zip(costs, rows, strict=True))
-    panel.plot(flops, [at / (1e12 * most) for at in flops], label="ideal: the ceiling", **IDEAL)
+    panel.plot(flops, [at / (1e12 * peak) for at in flops], label="compute roofline", **IDEAL)
     families = list(dict.fromkeys(row["family"] for row in rows))
     for family, colour in zip(families, COLOURS, strict=False):
         own = [(row, _update(row)) for row in rows if row["family"] == family]
@@ -88,19 +89,19 @@ def _nets(panel: Axes, rows: Rows) -> None:
             panel.annotate(row["x"], (at, height), fontsize=6, xytext=(2, 3), textcoords="offset points")
     _few_ticks(panel.xaxis)
     _few_ticks(panel.yaxis, "s")
-    panel.set_xlabel("floating-point operations of an update")
-    panel.set_ylabel("time of an update")
+    panel.set_xlabel("FLOPs per update")
+    panel.set_ylabel("time per update")
 
 
-def _few_ticks(axis: Any, unit: str = "") -> None:
-    """Less than a decade has labels too, and more has no crowd of them."""
+def _few_ticks(axis: Axis, unit: str = "") -> None:
+    """At most eight labelled ticks, also on axes of less than a decade."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
     axis.set_major_formatter(EngFormatter(unit, sep=" " if unit else ""))
     axis.set_minor_formatter(NullFormatter())
 
 
 def _update(row: dict[str, Any]) -> dict[str, Any]:
-    """What is known of a row's updates, whether they were measured alone or within training."""
+    """The learner's measurements of a row, measured alone or as part of training."""
     return row.get("learner", row)
 
 

@@ -1,4 +1,4 @@
-"""Measuring speed on the machine at hand."""
+"""Benchmark of environment steps."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import jax.numpy as jnp
 from homing.compile import xla
 from homing.compile.programs import in_groups
 from homing.envs import make
-from homing.envs.base import GoalEnv, check_size
+from homing.envs.base import GoalEnv
+from homing.envs.info import check_size
 from homing.system import hardware
 from homing.types import EnvState, bytes_of
 
 
 class Case(NamedTuple):
-    """An environment whose programs are compiled."""
+    """An environment with its compiled programs."""
 
     env: GoalEnv
     steps: int
@@ -28,23 +29,23 @@ class Case(NamedTuple):
     without: Callable[[EnvState], EnvState]
     """The same without auto-reset."""
     plain: Callable[[EnvState], EnvState] | None
-    """The same without kernels of our own, where they are to be compared."""
-    told: Mapping[str, Any]
+    """The same without the library's GPU kernels, if they are to be compared."""
+    compile_results: Mapping[str, Any]
 
 
 def physics_rows(
-    asked: Sequence[tuple[str, int]], steps: int, repeats: int, physics: str | None, compare: bool
+    cases: Sequence[tuple[str, int]], steps: int, repeats: int, physics: str | None, compare: bool
 ) -> Iterator[dict[str, Any] | Exception]:
-    """For each environment and size in turn a row, or why there is none; compiled in groups on a GPU.
+    """One row, or the error, for each environment id and number of environments; compiled in groups on a GPU.
 
-    `compare`: with the ratio to the same without kernels of our own.
+    compare: add the ratio to the same without the library's GPU kernels
     """
     check_size("repeats", repeats)
 
-    def maker(what: tuple[str, int]) -> Callable[[int], Case]:
-        return lambda beside: prepare(*what, steps, physics, compare)
+    def maker(case: tuple[str, int]) -> Callable[[int], Case]:
+        return lambda beside: prepare(*case, steps, physics, compare)
 
-    for get, beside in in_groups([maker(what) for what in asked]):
+    for get, beside in in_groups([maker(case) for case in cases]):
         try:
             yield measure(get(), repeats) | ({"compiled_beside": beside} if beside else {})
         except Exception as error:
@@ -52,7 +53,7 @@ def physics_rows(
 
 
 def bench_physics(env_id: str, num_envs: int, steps: int = 256, repeats: int = 5) -> dict[str, Any]:
-    """Environment steps per second with auto-reset, under random actions, and what the auto-reset costs."""
+    """Environment steps per second with random actions, and the cost of auto-reset."""
     check_size("repeats", repeats)
     return measure(prepare(env_id, num_envs, steps), repeats)
 
@@ -60,6 +61,7 @@ def bench_physics(env_id: str, num_envs: int, steps: int = 256, repeats: int = 5
 def prepare(
     env_id: str, num_envs: int, steps: int, physics: str | None = None, compare: bool = False
 ) -> Case:
+    """Compile reset and steps of an environment."""
     check_size("steps", steps)
     env = make(env_id, num_envs=num_envs, physics=physics)
     begin = time.perf_counter()
@@ -69,7 +71,7 @@ def prepare(
     begin = time.perf_counter()
     step = env.advance if env.blocks(steps) else env.step
     run = _compile_run(env, step, state, steps, env.refill)
-    told = {
+    results = {
         "kernels": xla.kernels(),
         "compile_seconds": time.perf_counter() - begin,
         "reset_compile_seconds": reset_seconds,
@@ -77,11 +79,11 @@ def prepare(
     without = _compile_run(env, env._move, state, steps)
     with xla.plain():
         plain = _compile_run(env, step, state, steps, env.refill) if compare else None
-    return Case(env, steps, state, run, without, plain, told)
+    return Case(env, steps, state, run, without, plain, results)
 
 
 def measure(case: Case, repeats: int) -> dict[str, Any]:
-    """`reset_share` is the part of a step that starting episodes takes: 1 − (time without)/(time with)."""
+    """Time a case; `reset_fraction` is the fraction of a step spent on auto-reset, 1 − (time without)/(time with)."""
     env, steps = case.env, case.steps
     seconds, state = _time(case.run, case.state, repeats)
     bare, _ = _time(case.without, state, repeats)
@@ -92,8 +94,8 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
         "steps": steps,
         "steps_per_second": steps * env.num_envs / seconds,
         "milliseconds_per_step": 1e3 * seconds / steps,
-        "reset_share": 1.0 - bare / seconds,
-        **case.told,
+        "reset_fraction": 1.0 - bare / seconds,
+        **case.compile_results,
         "bytes_per_env": bytes_of(state) / env.num_envs,
         **hardware.describe(),
     }
@@ -107,7 +109,7 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
 def _compile_run(
     env: GoalEnv, step: Callable, state: EnvState, steps: int, after_block: Callable = lambda state: state
 ) -> Callable:
-    """A compiled function that takes `steps` steps under random actions, in blocks as training does."""
+    """A compiled function of `steps` steps with random actions, in blocks as in training."""
     blocks = env.blocks(steps) or 1
 
     def run(state: EnvState) -> EnvState:
@@ -121,11 +123,11 @@ def _compile_run(
 
 
 def _time(run: Callable, state: EnvState, repeats: int) -> tuple[float, EnvState]:
-    """Median seconds of a run, after one that warms up."""
+    """Median seconds of a run, after one warm-up run."""
     state = jax.block_until_ready(run(state))
-    taken = []
+    times = []
     for _ in range(repeats):
         begin = time.perf_counter()
         state = jax.block_until_ready(run(state))
-        taken.append(time.perf_counter() - begin)
-    return median(taken), state
+        times.append(time.perf_counter() - begin)
+    return median(times), state

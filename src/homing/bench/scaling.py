@@ -1,4 +1,4 @@
-"""How cost grows with seeds, environments and networks: one measurement for each point."""
+"""Scaling benchmark over seeds, environments and network sizes."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from typing import Any, NamedTuple
 
 import jax
 
+from homing.bench import case as bench_case
 from homing.bench import learner as bench_learner
 from homing.bench import physics as bench_physics
 from homing.bench import train as bench_train
 from homing.compile.programs import groups, side_by_side
-from homing.config.plan import human_bytes
+from homing.config.plan import Schedule, human_bytes
 from homing.config.presets import preset as get_preset
 from homing.envs import make
-from homing.envs.base import check_size
+from homing.envs.info import check_size
 from homing.envs.registry import resolve
 from homing.errors import ConfigError, HomingError, unknown
 from homing.system.doctor import free_bytes
 from homing.training.build import build
 from homing.types import bytes_of
 
-# By family: networks of one family differ in one number.
+# Network sizes by family; within a family one dimension varies.
 NETS: dict[str, dict[str, dict[str, Any]]] = {
     "plain, 2 layers": {f"2x{w}": {"width": w, "depth": 2} for w in (256, 512, 1024)},
     "plain, 4 layers": {f"4x{w}": {"width": w, "depth": 4} for w in (256, 512, 1024)},
@@ -32,31 +33,33 @@ NETS: dict[str, dict[str, dict[str, Any]]] = {
         for d in (4, 8, 16, 32, 64)
     },
 }
-WHATS = ("seeds", "envs", "nets")
-PATIENCE = 10  # a point that would take so many times its seconds is left out
+QUANTITIES = ("seeds", "envs", "nets")
+PATIENCE = 10  # points that would take more than this multiple of `seconds` are skipped
 
 
 class Settings(NamedTuple):
-    """What all points share."""
+    """Settings that all points share."""
 
     env: str
     agent: str = "crl"
     preset: str = "paper"
     seconds: float = 3.0
     training: bool = False
-    """Measure whole training at every point instead of the learner or the physics alone."""
+    """Measure full training at every point instead of the learner or physics alone."""
     net_dtype: str | None = None
     batch_size: int | None = None
 
     def net(self, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Overrides of the network settings."""
         return dict(changes or {}) | ({} if self.net_dtype is None else {"dtype": self.net_dtype})
 
     def changes(self, **more: Any) -> dict[str, Any]:
+        """Overrides of the training settings."""
         return more | ({} if self.batch_size is None else {"batch_size": self.batch_size})
 
 
 class Point(NamedTuple):
-    """One measurement to make."""
+    """One measurement."""
 
     what: str
     x: int | str
@@ -67,9 +70,9 @@ class Point(NamedTuple):
 
 
 def points(what: str, seeds: tuple[int, ...], envs: tuple[int, ...], nets: tuple[str, ...]) -> list[Point]:
-    """All of them, in the order they are measured; empty `nets` are those of the table."""
-    if what not in (*WHATS, "all"):
-        raise unknown("part of a scaling benchmark", what, (*WHATS, "all"))
+    """All points in the order of measurement; an empty `nets` selects all of `NETS`."""
+    if what not in (*QUANTITIES, "all"):
+        raise unknown("part of a scaling benchmark", what, (*QUANTITIES, "all"))
     for name, counts in (("seeds", seeds), ("num_envs", envs)):
         for count in counts:
             check_size(name, count)
@@ -86,22 +89,22 @@ def points(what: str, seeds: tuple[int, ...], envs: tuple[int, ...], nets: tuple
             if name in nets or not nets
         ],
     }
-    return [point for name in (WHATS if what == "all" else (what,)) for point in found[name]]
+    return [point for name in (QUANTITIES if what == "all" else (what,)) for point in found[name]]
 
 
 def check(settings: Settings) -> None:
-    """Find what cannot work before anything is compiled."""
+    """Validate the settings before anything is compiled."""
     resolve(settings.env)
     get_preset(settings.agent, settings.preset, settings.env)
     if not settings.seconds > 0:
         raise ConfigError(f"seconds is {settings.seconds:g}; it must be more than 0")
-    bench_learner.make_case(
+    bench_case.make_case(
         settings.env, 1, settings.agent, settings.preset, settings.net(), **settings.changes()
     )
 
 
 def measure(asked: list[Point], settings: Settings) -> Iterator[dict[str, Any]]:
-    """A row for each point as soon as it is measured; `skipped` says why one was not."""
+    """Yield a row for each point; `skipped` holds the reason if it was not measured."""
     before: dict[str, dict[str, Any]] = {}
     for group in groups(asked):
         ahead = _ahead(group, settings)
@@ -122,7 +125,7 @@ Ahead = Mapping[tuple[str, int | str], Future[bench_learner.Ready]]  # by what i
 
 
 def _ahead(group: list[Point], settings: Settings) -> Ahead:
-    """Learners compiled together. Physics is not: how many steps it takes depends on the point before."""
+    """Learners compiled concurrently; physics is not, since its number of steps depends on the previous point."""
     if len(group) == 1 or settings.training:
         return {}
     asked = [point for point in group if point.what != "envs" and not _too_much(point, settings, None)]
@@ -132,7 +135,7 @@ def _ahead(group: list[Point], settings: Settings) -> Ahead:
 
 
 def _reason(error: Exception) -> str:
-    """One line; an error that is not about this point's size goes on."""
+    """The reason to skip a point; errors unrelated to its size are re-raised."""
     text = str(error)
     if "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower():
         return "the device ran out of memory"
@@ -153,8 +156,8 @@ def _measurement(
     return bench_learner.bench(_case(point, settings), settings.seconds, compiled)
 
 
-def _case(point: Point, settings: Settings) -> bench_learner.Case:
-    return bench_learner.make_case(
+def _case(point: Point, settings: Settings) -> bench_case.Case:
+    return bench_case.make_case(
         settings.env,
         point.seeds,
         settings.agent,
@@ -184,14 +187,14 @@ def _physics(point: Point, settings: Settings, last: dict[str, Any] | None) -> d
     )
 
 
-# Two programs are timed (with and without auto-reset), each so many times after one that warms up.
+# Two programs are timed (with and without auto-reset), each this many times after one warm-up run.
 PHYSICS_REPEATS = 3
 PHYSICS_RUNS = 2 * (PHYSICS_REPEATS + 1)
 STEPS = (256, 128, 64, 32, 16)
 
 
 def _seconds_at_worst(num_envs: int, steps: int, last: dict[str, Any] | None) -> float:
-    """If a step took as many times longer as there are more environments; 0 before anything is known."""
+    """Upper estimate with step time proportional to the number of environments; 0 without a previous point."""
     if last is None:
         return 0.0
     step = 1e-3 * last["milliseconds_per_step"] * num_envs / last["num_envs"]
@@ -199,7 +202,7 @@ def _seconds_at_worst(num_envs: int, steps: int, last: dict[str, Any] | None) ->
 
 
 def _steps(num_envs: int, settings: Settings, last: dict[str, Any] | None) -> int:
-    """As many as fit into the time; few for the first point, about which nothing is known."""
+    """Steps that fit into the time budget; the fewest for the first point."""
     if last is None:
         return STEPS[-1]
     fitting = [n for n in STEPS if _seconds_at_worst(num_envs, n, last) <= settings.seconds]
@@ -207,7 +210,7 @@ def _steps(num_envs: int, settings: Settings, last: dict[str, Any] | None) -> in
 
 
 def _too_much(point: Point, settings: Settings, last: dict[str, Any] | None) -> str | None:
-    """Why a point is not worth trying: it does not fit into the memory, or takes far too long."""
+    """The reason to skip a point: too much memory or time; None to measure it."""
     if point.what == "envs" and not settings.training:
         assert point.num_envs is not None
         worst = _seconds_at_worst(point.num_envs, STEPS[-1], last)
@@ -217,16 +220,16 @@ def _too_much(point: Point, settings: Settings, last: dict[str, Any] | None) -> 
     elif settings.training:
         needed = _plan_of(point, settings).bytes_in_all
     else:
-        needed = bench_learner.needed_bytes(_case(point, settings))
+        needed = bench_case.needed_bytes(_case(point, settings))
     free = free_bytes()
     if free is None or needed <= free:
         return None
-    return f"needs {human_bytes(needed)} and {human_bytes(free)} are free"
+    return f"needs {human_bytes(needed)} but {human_bytes(free)} are free"
 
 
-def _plan_of(point: Point, settings: Settings) -> Any:
+def _plan_of(point: Point, settings: Settings) -> Schedule:
     more = {} if point.num_envs is None else {"num_envs": point.num_envs}
-    config = bench_learner.config_of(
+    config = bench_case.config_of(
         settings.env,
         point.seeds,
         settings.agent,
@@ -238,23 +241,21 @@ def _plan_of(point: Point, settings: Settings) -> Any:
 
 
 def _env_bytes(env: str, num_envs: int) -> int:
-    """Of the environments' state, twice: a step has one before and one after it."""
+    """Bytes of the environment states before and after a step."""
     state = jax.eval_shape(make(env, num_envs=num_envs).reset, jax.eval_shape(lambda: jax.random.key(0)))
     return 2 * bytes_of(state)
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """A point as a person reads it."""
+    """A point as text."""
     head = f"{row['what']:6s}{row['x']!s:>8s}  "
     if "skipped" in row:
         return f"{head}skipped: {row['skipped']}"
     if "microseconds_per_update" in row:
         rate, each = row["updates_per_second"], row["microseconds_per_update"]
-        reached = f"{row['tflops_per_second']:8.3g} TFLOP/s ({row['flops_share']:.1%})"
+        reached = f"{row['tflops_per_second']:8.3g} TFLOP/s ({row['flops_fraction']:.1%})"
         return f"{head}{rate:12,.0f} updates/s {each:12,.1f} µs  {reached}"
     if "milliseconds_per_step" in row:
-        return (
-            f"{head}{row['steps_per_second']:12,.0f} steps/s {row['milliseconds_per_step']:14,.3f} ms a step"
-        )
+        return f"{head}{row['steps_per_second']:12,.0f} steps/s {row['milliseconds_per_step']:14,.3f} ms per step"
     steps, updates = row["env_steps_per_second"], row["updates_per_second"]
     return f"{head}{steps:12,.0f} steps/s {updates:14,.0f} updates/s"

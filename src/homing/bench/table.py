@@ -1,4 +1,4 @@
-"""Several configurations measured one after the other, compiled in groups, and compared to plain twins."""
+"""Benchmarks of several configurations, compiled in groups, optionally compared with plain XLA in float32."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from homing.bench import learner as bench_learner
 from homing.bench import train as bench_train
+from homing.bench.case import Case, config_of
 from homing.compile import xla
 from homing.compile.programs import in_groups
 from homing.config.run import RunConfig
@@ -20,36 +21,38 @@ Row = dict[str, Any]
 
 
 class Job(NamedTuple):
-    """One measurement; `beside` is how many others are compiled at the same time."""
+    """One measurement; `beside` is the number of others compiled at the same time."""
 
     make: Callable[[int], Any]
-    """(beside) -> what is to be measured; compiled, unless it is alone"""
+    """(beside) -> the case to measure; compiled, unless it is alone"""
     measure: Callable[..., Row]
-    """(what was made, beside) -> row"""
+    """(case, beside) -> row"""
     plain: bool = False
-    """As XLA compiles it by default."""
+    """Compile with XLA's defaults, without the library's options and kernels."""
 
     def made(self, beside: int) -> Any:
-        with self._way():
+        """Make the case, under the job's compilation options."""
+        with self._compilation():
             return self.make(beside)
 
     def row(self, made: Any, beside: int) -> Row:
-        with self._way():
+        """Measure the case, under the job's compilation options."""
+        with self._compilation():
             return self.measure(made, beside=beside)
 
-    def _way(self) -> contextlib.AbstractContextManager[None]:
+    def _compilation(self) -> contextlib.AbstractContextManager[None]:
         return xla.plain() if self.plain else contextlib.nullcontext()
 
 
 def rows(jobs: Sequence[Job]) -> Iterator[Row]:
-    """A row for each as soon as it is measured. The first is compiled alone: its first step is timed."""
+    """Yield a row per job. The first job is compiled alone, since its time to the first step is measured."""
     makers = [job.made for job in jobs]
     for job, (get, beside) in zip(jobs, chain(in_groups(makers[:1]), in_groups(makers[1:])), strict=True):
         yield job.row(get(), beside)
 
 
 def compared(jobs: Sequence[Job], rate: str) -> Iterator[Row]:
-    """The rows of every other job, each with the ratio to the next one's: its plain twin."""
+    """Rows of the even jobs, each with the ratio to the following job, its plain counterpart."""
     measured = rows(jobs)
     for row in measured:
         plain = next(measured)
@@ -68,9 +71,10 @@ def train_rows(
     evaluation: bool = True,
     compare: bool = False,
 ) -> Iterator[Row]:
-    """For each environment and number of seeds; `given` are other arguments of `bench_train.start`.
+    """One row for each environment and number of seeds.
 
-    `compare`: with the ratio to the same in float32 as XLA compiles it by default, training alone.
+    given:   other arguments of `bench_train.start`
+    compare: add the ratio to training in float32 with XLA's defaults
     """
 
     def make(what: tuple[str, int], more: Mapping[str, Any], beside: int) -> bench_train.Case:
@@ -79,7 +83,7 @@ def train_rows(
             case.compiled.wait_all()
         return case
 
-    _check([bench_learner.config_of(*what, **given, net=net) for what in asked])
+    _check([config_of(*what, **given, net=net) for what in asked])
     jobs = []
     for i, what in enumerate(asked):
         measure = partial(bench_train.bench, seconds=seconds, fresh=i == 0, breakdown=breakdown)
@@ -91,17 +95,15 @@ def train_rows(
 
 
 def _check(configs: Sequence[RunConfig]) -> None:
-    """Find a wrong name before anything is compiled; the first case, whose start is timed, finds its own."""
+    """Validate names before anything is compiled; the first case is timed and validates its own."""
     for config in configs[1:]:
         check_pipeline(get_spec(config.env), config.physics)
 
 
-def learner_rows(
-    cases: Sequence[bench_learner.Case], twins: Sequence[bench_learner.Case], seconds: float
-) -> Iterator[Row]:
-    """For each case; `twins`, where there are any, are the same in float32, to be compared."""
+def learner_rows(cases: Sequence[Case], twins: Sequence[Case], seconds: float) -> Iterator[Row]:
+    """One row for each case; `twins`, if given, are the same cases in float32 for comparison."""
 
-    def job(case: bench_learner.Case, plain: bool = False) -> Job:
+    def job(case: Case, plain: bool = False) -> Job:
         make = lambda beside: bench_learner.compiled(case)
         return Job(make, lambda ready, beside: bench_learner.bench(case, seconds, ready), plain)
 

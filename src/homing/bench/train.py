@@ -1,4 +1,4 @@
-"""Measuring training on the machine at hand."""
+"""Benchmark of full training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 
 from homing.bench import breakdown as bench_parts
-from homing.bench import learner as bench_learner
+from homing.bench.case import config_of, net_dtype
 from homing.compile import xla
 from homing.compile.programs import Compiled, process_seconds
 from homing.config.plan import Schedule
@@ -20,13 +20,14 @@ from homing.config.run import RunConfig, identity
 from homing.system import hardware
 from homing.system.doctor import free_bytes
 from homing.training.build import Parts, build
+from homing.training.loop import TrainState
 from homing.training.seeds import programs, seed_keys
 
-NAMED = ("agent", "preset", "physics", "net")  # these have columns of their own
+NAMED = ("agent", "preset", "physics", "net")  # settings with their own columns
 
 
 class Case(NamedTuple):
-    """What is measured, while its programs are compiled."""
+    """A run whose programs are being compiled."""
 
     config: RunConfig
     changes: Mapping[str, Any]
@@ -37,9 +38,9 @@ class Case(NamedTuple):
 
 
 def start(env: str, seeds: int, evaluation: bool = True, **given: Any) -> Case:
-    """Trace what `bench_learner.config_of` gives and let it compile, with or without `evaluation`."""
+    """Build the run of `config_of` and start compiling it, with or without the evaluation program."""
     begin = time.perf_counter()
-    config = bench_learner.config_of(env, seeds, **given)
+    config = config_of(env, seeds, **given)
     parts = build(config)
     if (free := free_bytes()) is not None:
         parts.plan.check_fits(free)
@@ -52,11 +53,11 @@ def start(env: str, seeds: int, evaluation: bool = True, **given: Any) -> Case:
 def bench(
     case: Case, seconds: float = 20.0, fresh: bool = False, breakdown: bool = True, beside: int = 0
 ) -> dict[str, Any]:
-    """Speed of one configuration, compilation and evaluation excluded.
+    """Speed of one configuration, excluding compilation and evaluation.
 
-    `fresh`: this is the first thing that the process computes, so its age at the first step means something.
-    `breakdown`: also measure the parts of an iteration, each compiled by itself.
-    `beside`: others that were compiled at the same time.
+    fresh:     this is the first computation of the process, so its age at the first step is meaningful
+    breakdown: also measure the parts of an iteration, each compiled separately
+    beside:    number of other cases compiled at the same time
     """
     config, parts, compiled = case.config, case.parts, case.compiled
     clock = _Clock(compiled, compiled.init())
@@ -64,14 +65,14 @@ def bench(
     first_step = {"compiled_beside": beside} if beside else _first_step(case.begin, fresh)
     times = _times(clock, parts.plan, seconds)
     evaluated = _evaluation(compiled, clock, parts.plan, times) if case.evaluation else {}
-    memory = _memory(parts.plan, fresh)  # before the parts, which a run does not need
+    memory = _memory(parts.plan, fresh)  # before the breakdown, which allocates more than a run
     return {
         "env": parts.env.spec.id,
         "physics": parts.env.spec.physics,
         "agent": config.agent,
         "preset": config.preset,
         **case.changes,
-        "net_dtype": bench_learner.net_dtype(config.settings),
+        "net_dtype": net_dtype(config.settings),
         "graphs": bool(xla.options()),
         "kernels": xla.kernels(),
         "seeds": len(config.seeds),
@@ -86,22 +87,22 @@ def bench(
 
 
 def _first_step(begin: float, fresh: bool) -> dict[str, float]:
-    told = {"set_up_seconds": time.perf_counter() - begin}
-    return told | {"first_step_seconds": process_seconds()} if fresh else told
+    results = {"set_up_seconds": time.perf_counter() - begin}
+    return results | {"first_step_seconds": process_seconds()} if fresh else results
 
 
 def _parts(
-    config: RunConfig, parts: Parts, train: Any, times: dict[str, Any], seconds: float
+    config: RunConfig, parts: Parts, train: TrainState, times: dict[str, Any], seconds: float
 ) -> dict[str, Any]:
     found = bench_parts.measure(config, parts, train, times["next"], seconds)
-    shares = bench_parts.breakdown(found["seconds"], times["iteration"], times["collect"])
-    return shares | {"learner": found["learner"]}
+    results = bench_parts.breakdown(found["seconds"], times["iteration"], times["collect"])
+    return results | {"learner": found["learner"]}
 
 
 class _Clock:
-    """A state and the seconds that moving it takes."""
+    """A train state, and the time to advance it."""
 
-    def __init__(self, compiled: Compiled, train: Any):
+    def __init__(self, compiled: Compiled, train: TrainState):
         self.compiled, self.train = compiled, train
 
     def run(self, start: int, stop: int) -> float:
@@ -112,7 +113,7 @@ class _Clock:
 
 
 def _times(clock: _Clock, plan: Schedule, seconds: float) -> dict[str, Any]:
-    """Seconds of an iteration in the prefill and after it, the median of two to five rounds."""
+    """Seconds of an iteration during and after the prefill; the latter is the median of two to five rounds."""
     prefill = plan.prefill_iterations
     collect = clock.run(0, prefill) / prefill if prefill else None
     each = clock.run(prefill, prefill + 1)
@@ -133,7 +134,7 @@ def _times(clock: _Clock, plan: Schedule, seconds: float) -> dict[str, Any]:
 
 def _speeds(plan: Schedule, times: dict[str, Any]) -> dict[str, Any]:
     each, collect = times["iteration"], times["collect"]
-    told = {
+    results = {
         "env_steps_per_second": plan.seeds * plan.steps_per_iteration / each,
         "updates_per_second": plan.seeds * float(plan.updates_ratio) / each,
         "seconds_per_iteration": each,
@@ -143,34 +144,34 @@ def _speeds(plan: Schedule, times: dict[str, Any]) -> dict[str, Any]:
         "updates_per_iteration": float(plan.updates_ratio),
     }
     if collect is not None:
-        told |= {"collect_seconds": collect, "update_seconds": each - collect}
-    return told
+        results |= {"collect_seconds": collect, "update_seconds": each - collect}
+    return results
 
 
 def _evaluation(compiled: Compiled, clock: _Clock, plan: Schedule, times: dict[str, Any]) -> dict[str, float]:
-    """Seconds of one evaluation, and the share of a whole run by this plan that all of them take."""
+    """Seconds of one evaluation, and the fraction of a full run spent on evaluations."""
     compiled.wait("evaluate")
-    taken = []
+    durations = []
     for i in range(4):
         begin = time.perf_counter()
         jax.block_until_ready(compiled.evaluate(clock.train, i))
-        taken.append(time.perf_counter() - begin)
-    each = median(taken[1:])
+        durations.append(time.perf_counter() - begin)
+    each = median(durations[1:])
     collect = times["collect"] or times["iteration"]
     training = plan.train_iterations * times["iteration"] + plan.prefill_iterations * collect
-    share = plan.epochs * each / (plan.epochs * each + training)
-    return {"seconds_per_evaluation": each, "evaluation_share": share}
+    fraction = plan.epochs * each / (plan.epochs * each + training)
+    return {"seconds_per_evaluation": each, "evaluation_fraction": fraction}
 
 
 def _memory(plan: Schedule, fresh: bool) -> dict[str, int]:
-    """Planned, and the peak of this process, which is another measurement's unless this is its first."""
-    told = {"planned_bytes": plan.bytes_in_all}
+    """Planned bytes, and the process's peak if this is its first measurement."""
+    results = {"planned_bytes": plan.bytes_in_all}
     if not fresh:
-        return told
+        return results
     stats = jax.devices()[0].memory_stats() or {}
     if "peak_bytes_in_use" in stats:
-        return told | {"peak_bytes": stats["peak_bytes_in_use"]}
-    return told | {"peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}
+        return results | {"peak_bytes": stats["peak_bytes_in_use"]}
+    return results | {"peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}
 
 
 def _memory_line(row: dict[str, Any]) -> str:
@@ -180,10 +181,10 @@ def _memory_line(row: dict[str, Any]) -> str:
 
 
 def line(row: dict[str, Any]) -> str:
-    """A result as a person reads it."""
+    """A result as text."""
     compiled = f"compiled in {max(row['compile_seconds'].values()):.1f} s"
     if "compiled_beside" in row:
-        compiled += f" beside {row['compiled_beside']} others"
+        compiled += f" together with {row['compiled_beside']} others"
     else:
         first = row.get("first_step_seconds", row["set_up_seconds"])
         compiled += f", first step after {first:.1f} s"
@@ -193,12 +194,12 @@ def line(row: dict[str, Any]) -> str:
         compiled,
         _memory_line(row),
     ]
-    if "evaluation_share" in row:
-        seconds, share = row["seconds_per_evaluation"], row["evaluation_share"]
-        parts.insert(1, f"evaluation {seconds:.2f} s ({share:.1%} of a run)")
-    if "breakdown_shares" in row:
+    if "evaluation_fraction" in row:
+        seconds, fraction = row["seconds_per_evaluation"], row["evaluation_fraction"]
+        parts.insert(1, f"evaluation {seconds:.2f} s ({fraction:.1%} of a run)")
+    if "breakdown_fractions" in row:
         parts[1:1] = bench_parts.table(row)
     elif "collect_seconds" in row:
-        share = row["collect_seconds"] / row["seconds_per_iteration"]
-        parts.insert(1, f"collecting {share:.0%}, learning {1 - share:.0%}")
+        fraction = row["collect_seconds"] / row["seconds_per_iteration"]
+        parts.insert(1, f"collection {fraction:.0%}, updates {1 - fraction:.0%}")
     return "\n    ".join(parts)

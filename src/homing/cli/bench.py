@@ -130,7 +130,7 @@ def physics(
 def _physics_line(row: dict[str, Any]) -> str:
     return (
         f"{row['env']:24s} {row['num_envs']:6d} envs  {row['steps_per_second']:12,.0f} steps/s  "
-        f"{row['milliseconds_per_step']:8.3f} ms a step  auto-reset {row['reset_share']:6.1%}  "
+        f"{row['milliseconds_per_step']:8.3f} ms a step  auto-reset {row['reset_fraction']:6.1%}  "
         f"compiled in {row['compile_seconds']:5.1f} s  {row['bytes_per_env']:7.0f} B/env"
         f"{_ratio(row)}"
     )
@@ -232,13 +232,14 @@ def learner(
     from homing import api
     from homing.bench import learner as bench_learner
     from homing.bench import table as bench_table
+    from homing.bench.case import make_case
 
     _check_seconds(seconds)
     told = _Rows(json_, out)
     api.choose_device(cpu)
     changes = _changes(batch_size=batch_size)
     asked = [(id, count, agent, preset) for id in env for count in seeds]
-    make = bench_learner.make_case
+    make = make_case
     cases = [make(*what, _net(net_dtype), **changes) for what in asked]
     twins = [make(*what, **changes) for what in asked] if compare else []
     for row in bench_table.learner_rows(cases, twins, seconds):

@@ -131,7 +131,7 @@ def plan(
     made = planner.plan(chosen, machine, population)
     if measure:
         measuring.measure(made, slots[0] if slots else {}, _say if not json_ else lambda _: None)
-    print(json.dumps(made.told(), indent=1) if json_ else f"{made.lines()}\n{made}")
+    print(json.dumps(made.summary(), indent=1) if json_ else f"{made.lines()}\n{made}")
 
 
 def _say(text: str) -> None:

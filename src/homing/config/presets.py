@@ -6,7 +6,7 @@ import dataclasses
 from fnmatch import fnmatchcase
 from typing import Any
 
-from homing.agents import AGENTS, CRLConfig, PPOConfig, SACConfig, TD3Config
+from homing.agents import AGENTS, CRLConfig, PPOConfig, SACConfig, SRLConfig, TD3Config
 from homing.config.offpolicy import TrainConfig
 from homing.config.onpolicy import OnPolicyConfig
 from homing.errors import ConfigError, unknown
@@ -49,6 +49,17 @@ _LITTLE = TrainConfig(
     eval_envs=128,
 )
 
+_SMALL_NORM = NetConfig(width=128, depth=2, layer_norm=True)
+_CHUNKED = TrainConfig(
+    total_steps=50_000_000,
+    num_envs=512,
+    batch_size=512,
+    updates_per_step=800 / (62 * 512),
+    prefill_steps=992,
+    evaluations=50,
+    eval_envs=512,
+)
+
 PRESETS: dict[str, dict[str, Preset]] = {
     "crl": {
         "paper": Preset(_PAPER, TrainConfig(), CRLConfig()),
@@ -85,6 +96,39 @@ PRESETS: dict[str, dict[str, Preset]] = {
             _LITTLE,
             # The entropy's weight starts at 1, which is far too much here: a short run must lower it quickly.
             CRLConfig(critic_net=_SMALL, actor_net=_SMALL, alpha_lr=3e-3),
+        ),
+    },
+    "srl": {
+        "paper": Preset(
+            "survival RL with chunks, distances and occupancy (ChronoSRL)", _CHUNKED, SRLConfig()
+        ),
+        "chrono": Preset("the same by its name", _CHUNKED, SRLConfig()),
+        "srl": Preset(
+            "survival RL alone: hazards, single actions, farther goals, shallower encoders",
+            _CHUNKED,
+            SRLConfig(
+                goal_gamma=0.999,
+                chunk=1,
+                time_weight=0.0,
+                separation_weight=0.0,
+                occupancy_weight=0.0,
+                representation_dim=128,
+                encoder_net=NetConfig(width=256, depth=2, layer_norm=True),
+            ),
+        ),
+        "quickstart": Preset(
+            _QUICKSTART,
+            _LITTLE,
+            SRLConfig(
+                horizon=200,
+                hazard_bins=64,
+                encoder_net=_SMALL_NORM,
+                head_net=_SMALL_NORM,
+                actor_net=_SMALL_NORM,
+                critic_lr=1e-3,
+                actor_lr=1e-3,
+                alpha_lr=3e-3,
+            ),
         ),
     },
     "sac": {

@@ -103,7 +103,7 @@ class ReplayView:
         steps = jnp.arange(horizon, dtype=jnp.int32)
         later = jax.tree.map(lambda x: x[:, None], index)
         achieved = self.read(self.buffer.achieved_goal, later, steps)  # [B, horizon, goal_dim]
-        distance = self.env.distance(achieved, goal[:, None])
+        distance = self.env.distance(achieved, jnp.broadcast_to(goal[:, None], achieved.shape))
         distance = jnp.where(steps < later.remaining, distance, jnp.inf)
         return jnp.concatenate([now[:, None], distance], axis=1)
 

@@ -1,6 +1,7 @@
-"""Environments: a table of body × task × arena."""
+"""Goal-conditioned environments: a registry of body × task × arena, batched with auto-reset."""
 
-from homing.envs.base import EnvInfo, GoalEnv
+from homing.envs.base import GoalEnv
+from homing.envs.info import EnvInfo
 from homing.envs.registry import ALIASES, env_ids, get_spec, make, register
 from homing.envs.scene import EnvSpec
 

@@ -1,7 +1,8 @@
-"""Where a robot lives: open floor, a maze from a text grid, or a room of fixed boxes."""
+"""Arenas: open floor, a maze from a text grid, or a room of fixed boxes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from textwrap import dedent
@@ -15,32 +16,34 @@ from homing.physics import Model, WallWindow, block_for
 
 SYMBOLS = "#RGB."
 WALL_RGBA = (0.36, 0.45, 0.55, 1.0)
-# How far a robot may travel in one environment step before its wall boxes are moved again.
+# Upper bound in metres on a robot's travel in one environment step, between two updates of its wall boxes.
 TRAVEL = 0.3
 
 
 @dataclass(frozen=True)
 class Wall:
-    """An upright box: centre, half-sizes."""
+    """An axis-aligned box: centre and half-sizes."""
 
     centre: tuple[float, float, float]
     half: tuple[float, float, float]
 
 
 class Arena(Protocol):
+    """The static surroundings of a robot."""
+
     @property
     def name(self) -> str: ...
 
     def build(self, model: Model, followed: tuple[str, ...]) -> None:
-        """Add to the model what stands in the way of the `followed` bodies."""
+        """Add the collision geometry for the `followed` bodies to the model."""
         ...
 
     def windows(self, followed: tuple[str, ...]) -> tuple[WallWindow, ...]:
-        """The boxes of `build` that follow bodies about."""
+        """Descriptions of the wall boxes of `build` that follow bodies."""
         ...
 
     def walls(self) -> tuple[Wall, ...]:
-        """All walls, for pictures."""
+        """All walls, for rendering."""
         ...
 
     def cells(self, letter: str) -> np.ndarray:
@@ -48,13 +51,13 @@ class Arena(Protocol):
         ...
 
     def extent(self) -> tuple[float, float, float, float]:
-        """x and y range that a picture should show: low x, high x, low y, high y."""
+        """Visible range: low x, high x, low y, high y."""
         ...
 
 
 @dataclass(frozen=True)
 class Floor:
-    """Open ground; `half` is how much of it a picture shows."""
+    """Open floor; `half` is the half-size of its visible part."""
 
     half: float = 12.0
     name: str = "floor"
@@ -69,7 +72,7 @@ class Floor:
         return ()
 
     def cells(self, letter: str) -> np.ndarray:
-        raise ConfigError("open floor has no cells; use a Maze for goals or starts that are cells")
+        raise ConfigError("open floor has no cells; use a Maze for cell goals or starts")
 
     def extent(self) -> tuple[float, float, float, float]:
         return -self.half, self.half, -self.half, self.half
@@ -79,8 +82,8 @@ class Floor:
 class Maze:
     """A maze from a text grid, or from the name of one in `LAYOUTS`.
 
-    cell:  metres a side of a cell; walls are half as high
-    walls_as: "near" simulates only the walls round the robot, "all" every wall (same contacts, slower)
+    cell:     side length of a cell in metres; walls are half as high
+    walls_as: "near" simulates only the walls around the robot, "all" every wall (same contacts, slower)
     """
 
     layout: str
@@ -89,17 +92,17 @@ class Maze:
 
     @property
     def name(self) -> str:
-        return f"{self.layout} maze" if self.layout in LAYOUTS else "own maze"
+        return f"{self.layout} maze" if self.layout in LAYOUTS else "custom maze"
 
     @cached_property
     def grid(self) -> np.ndarray:
-        """[rows, columns] of letters; refuses anything that is no maze."""
+        """Letters [rows, columns]; raises if the text is not a maze."""
         text = LAYOUTS.get(self.layout, self.layout)
         rows = [line.strip() for line in dedent(text).strip().splitlines()]
         if len(rows) == 1 and set(rows[0]) - set(SYMBOLS):
             raise unknown("maze layout", self.layout, LAYOUTS)
         if len({len(row) for row in rows}) != 1:
-            raise ConfigError(f"all rows of a maze must be equally long, not {[len(r) for r in rows]}")
+            raise ConfigError(f"all rows of a maze must have the same length, not {[len(r) for r in rows]}")
         strange = sorted(set("".join(rows)) - set(SYMBOLS))
         if strange:
             raise ConfigError(f"a maze is drawn with {' '.join(SYMBOLS)}, not with {' '.join(strange)}")
@@ -109,12 +112,13 @@ class Maze:
         if self.cell <= 0:
             raise ConfigError(f"a maze cell must have a positive size, not {self.cell}")
         if self.walls_as not in ("near", "all"):
-            raise unknown("way to simulate walls", self.walls_as, ("near", "all"))
+            raise unknown("wall mode", self.walls_as, ("near", "all"))
         if "R" not in self.grid:
             raise ConfigError("this maze has no start: mark at least one cell with R")
 
     @property
     def wall_cells(self) -> np.ndarray:
+        """Wall cells, bool [rows, columns]."""
         return self.grid == "#"
 
     def cells(self, letter: str) -> np.ndarray:
@@ -134,7 +138,7 @@ class Maze:
                 model.add_geom(None, f"wall_{k}", "box", half, pos, contype=1, conaffinity=1, rgba=WALL_RGBA)
             return
         for number, body in enumerate(followed):
-            # A contact bit of its own for each followed body, so that it meets its own boxes only.
+            # Each followed body has its own contact bit, so that it collides with its own boxes only.
             bit = 1 << (8 + number)
             model.mark_touching(body, bit)
             count = block_for(model.reach(body, bit) + TRAVEL, self.cell) ** 2
@@ -150,7 +154,7 @@ class Maze:
         )
 
     def walls(self) -> tuple[Wall, ...]:
-        """Runs of wall cells joined into long boxes."""
+        """Walls with runs of adjacent cells merged into one box."""
         half = self._box()
         boxes = []
         for i, j0, j1 in _runs(self.wall_cells):
@@ -163,7 +167,7 @@ class Maze:
         return -0.5 * self.cell, (rows - 0.5) * self.cell, -0.5 * self.cell, (columns - 0.5) * self.cell
 
 
-def _runs(cells: np.ndarray):
+def _runs(cells: np.ndarray) -> Iterator[tuple[int, int, int]]:
     """(row, first column, last column) of each run of true cells."""
     for i, row in enumerate(cells):
         edges = np.flatnonzero(np.diff(np.concatenate([[0], row.astype(int), [0]])))
@@ -188,7 +192,7 @@ class Room:
         return self.boxes
 
     def cells(self, letter: str) -> np.ndarray:
-        raise ConfigError("a room has no cells; use a Maze for goals or starts that are cells")
+        raise ConfigError("a room has no cells; use a Maze for cell goals or starts")
 
     def extent(self) -> tuple[float, float, float, float]:
         low = np.min([np.subtract(w.centre, w.half) for w in self.boxes], axis=0)
@@ -200,7 +204,7 @@ def _box(x: float, y: float, half_x: float, half_y: float) -> Wall:
     return Wall((x, y, 2.0), (half_x, half_y, 2.0))
 
 
-# The room of Ant Push: a T-shaped passage that a movable block plugs.
+# The room of Ant Push: a T-shaped passage blocked by a movable block.
 PUSH_ROOM = Room(
     boxes=(
         _box(-4.0, 20.0, 8.0, 8.0),

@@ -1,53 +1,28 @@
-"""The environment: the only `reset` and `step` there are."""
+"""The batched environment: `reset`, `step`, auto-reset, rewards and metrics."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from homing.envs import reset_pool
-from homing.envs.scene import EnvSpec, Scene, tuned_as
+from homing.envs.info import EnvInfo, check_reward, check_shapes, check_size, describe
+from homing.envs.scene import EnvSpec, Scene
 from homing.envs.tasks.base import point_distances
-from homing.errors import ConfigError, unknown
+from homing.errors import ConfigError
 from homing.types import Array, EnvState, Key, Metrics, Obs
 
-REWARDS = ("sparse", "dense")
-
-
-@dataclass(frozen=True)
-class EnvInfo:
-    """Facts of an environment, for programs and for people."""
-
-    id: str
-    body: str
-    task: str
-    arena: str
-    physics: str
-    state_dim: int
-    goal_dim: int
-    action_dim: int
-    goal_indices: tuple[int, ...]
-    state_names: tuple[str, ...]
-    goal_names: tuple[str, ...]
-    threshold: float
-    dt: float
-    timestep: float
-    frames: int
-    episode_length: int
-    ends_early: bool
-    reward: str
+__all__ = ["EnvInfo", "GoalEnv", "check_size"]
 
 
 class GoalEnv:
-    """N copies of one environment, stepped together; an ended episode is followed by a new one at once.
+    """N parallel environments with auto-reset.
 
-    Pure functions of their arguments: `reset` and `step` can be jitted, scanned and vmapped over seeds.
+    `reset` and `step` are pure functions: they can be jitted, scanned and vmapped over seeds.
     """
 
     def __init__(
@@ -61,12 +36,7 @@ class GoalEnv:
     ):
         check_size("num_envs", num_envs)
         check_size("episode_length", episode_length)
-        if reward not in REWARDS:
-            raise unknown("reward", reward, REWARDS)
-        if reward == "dense" and not (spec.body.dense.progress or spec.body.dense.distance):
-            raise ConfigError(
-                f"the body of {id}, {spec.body.name}, defines no dense reward; use the sparse one"
-            )
+        check_reward(id, spec, reward)
         self.id, self.num_envs, self.episode_length = id, int(num_envs), int(episode_length)
         self.task, self.dense = spec.task, spec.body.dense
         self.reward_kind, self.restarts = reward, True
@@ -75,14 +45,14 @@ class GoalEnv:
         self._goal = self.scene.indices(spec.task.goal)
         self._hand = self.scene.indices(spec.task.hand)
         self._health = self._health_rule(spec)
-        self.spec = self._info(spec)
-        self._check_goal_size()
+        self.spec = describe(id, self.scene, self.episode_length, reward)
+        check_shapes(id, self.scene)
 
     def of_size(self, num_envs: int, restarts: bool = True, episode_length: int | None = None) -> GoalEnv:
-        """The same environment with other numbers of lanes and steps; its model is not loaded again.
+        """A copy with another number of environments or episode length; the model is shared.
 
-        Without `restarts` lanes stay where their first episode ended, and no starts are dealt for others:
-        half a program less to compile where only first episodes count.
+        Without `restarts` there is no auto-reset and no reset pool, which halves compilation where only the
+        first episode of each environment counts.
         """
         length = self.episode_length if episode_length is None else episode_length
         check_size("num_envs", num_envs)
@@ -93,13 +63,13 @@ class GoalEnv:
         other.spec = replace(self.spec, episode_length=other.episode_length)
         return other
 
-    # -- the interface ----------------------------------------------------------------------------------
+    # -- public interface -------------------------------------------------------------------------------
 
     def reset(self, key: Key) -> EnvState:
-        """A new batch in which every lane starts an episode."""
+        """Start an episode in every environment."""
         k_first, k_pool, k_rest = jax.random.split(key, 3)
         keys = [jax.random.split(k_first, self.num_envs)]
-        if self.restarts:  # dealt together: apart it would be as much to compile again
+        if self.restarts:  # sampled in the same call, so that the reset is compiled once
             keys += [jax.random.split(k_pool, reset_pool.STARTS_PER_ENV * self.num_envs)]
         starts = self._sample_resets(jnp.concatenate(keys))
         first = jax.tree.map(lambda x: x[: self.num_envs], starts)
@@ -124,72 +94,73 @@ class GoalEnv:
         )
 
     def step(self, state: EnvState, action: Array) -> EnvState:
-        """Act in every lane: action [N, action_dim] in [-1, 1]."""
+        """Step every environment: action [N, action_dim] in [-1, 1]."""
         state = self.advance(state, action)
         return self._keep_pool(state) if self.restarts else state
 
     def advance(self, state: EnvState, action: Array) -> EnvState:
-        """`step`, for loops that `refill` the starts themselves, at least every `interval` steps.
+        """`step` without refilling the reset pool; the caller calls `refill` at least every `interval` steps.
 
-        On a GPU the branch in `step` asks the host at every step whether it is time.
+        On a GPU the conditional in `step` synchronises with the host at every step.
         """
+        self._check_action(action)
         state = self._move(state, action)
         return self._restart(state) if self.restarts else state
 
     def refill(self, state: EnvState) -> EnvState:
-        """Deal new starts for the episodes to come."""
+        """Sample a new reset pool."""
         key, pool, used = self._fill(state.key, state.pool, state.used)
         return state.replace(key=key, pool=pool, used=used)
 
     def blocks(self, length: int) -> int:
-        """The fewest equal parts of `length` steps that are no longer than `interval`; 0 if all are tiny."""
+        """Smallest number of equal blocks of at most `interval` steps in `length`; 0 if blocks would be tiny."""
         fits = (n for n in range(1, length + 1) if length % n == 0 and length // n <= self.interval)
         count = next(fits, 0)
         return count if count and length // count >= min(length, self.interval) / 4 else 0
 
     def achieved(self, state: Array) -> Array:
-        """[..., goal_dim]: the entries of a state [..., state_dim] that goals are about."""
+        """Achieved goal [..., goal_dim] of a state [..., state_dim]."""
         return state[..., self._goal]
 
     def distance(self, achieved_goal: Array, goal: Array) -> Array:
-        """[...]: how far a goal is; of several points the farthest counts."""
+        """Distance to the goal [...]; the maximum over points for goals of several points."""
         return jnp.max(point_distances(achieved_goal, goal, self.task.parts), axis=-1)
 
     def reward(self, achieved_goal: Array, goal: Array) -> Array:
-        """[...]: the sparse reward, 1 within the threshold, for relabelled goals."""
+        """Sparse reward [...], 1 within the threshold; also for relabelled goals."""
         return (self.distance(achieved_goal, goal) < self.task.within).astype(jnp.float32)
 
     @property
     def shaping(self) -> Callable[[Array, Array, Array], Array] | None:
-        """The part of the dense reward that depends on the goal; None where the reward is sparse."""
+        """Goal-dependent part of the dense reward, `(state, reached, goal) -> [...]`; None for sparse rewards."""
         return self._shaping if self.reward_kind == "dense" else None
 
     def _shaping(self, state: Array, reached: Array, goal: Array) -> Array:
-        """[...]: what leading from a state to the achieved goal `reached` is worth if `goal` was wanted."""
+        """Dense reward [...] for moving from `state` to the achieved goal `reached` under desired goal `goal`."""
         before, after = (self._total(achieved, goal) for achieved in (self.achieved(state), reached))
         return self.dense.progress * (before - after) / self.scene.engine.dt - self.dense.distance * after
 
     def _total(self, achieved_goal: Array, goal: Array) -> Array:
         return jnp.sum(point_distances(achieved_goal, goal, self.task.parts), axis=-1)
 
-    def seed_axes(self) -> Any:
-        """Axes for `jax.vmap` over seeds: all of a state is per seed, save the clock.
+    def seed_axes(self) -> EnvState:
+        """`in_axes` for `jax.vmap` over seeds: every field is per seed except the clock.
 
-        Vmapping a whole state works too, but then the pool is filled at every step: a branch whose condition
-        is batched runs always.
+        Vmapping the clock too works, but refills the reset pool at every step: a `cond` with a batched
+        predicate executes both branches.
         """
         fields = EnvState.__dataclass_fields__
-        axes: dict[str, Any] = {name: None if name == "clock" else 0 for name in fields}
-        return EnvState(**axes)
+        axes: dict[str, int | None] = {name: None if name == "clock" else 0 for name in fields}
+        return EnvState(**axes)  # type: ignore[arg-type]  # a pytree of axes, not of arrays
 
-    # -- parts ------------------------------------------------------------------------------------------
+    # -- internals --------------------------------------------------------------------------------------
 
     def _move(self, state: EnvState, action: Array) -> EnvState:
-        """The step itself; ended episodes are left where they ended."""
+        """Advance physics, observation, reward and episode ends, without auto-reset."""
         ctrl = self.scene.spec.body.control(self.scene.engine, jnp.clip(action, -1.0, 1.0))
         physics = self.scene.engine.step(state.physics, ctrl)
         reached = self.scene.observe(physics, ctrl)
-        # A simulation that blew up ends its episode, and what it computed is not shown.
+        # A diverged simulation terminates its episode; its non-finite state is replaced by the previous one.
         broken = ~jnp.all(jnp.isfinite(reached), axis=-1)
         reached = reset_pool.where_envs(broken, state.obs.state, reached)
         achieved = self.achieved(reached)
@@ -211,7 +182,7 @@ class GoalEnv:
         )
 
     def _restart(self, state: EnvState) -> EnvState:
-        """Start a new episode in every lane whose episode has ended."""
+        """Reset the environments whose episode has ended."""
         rows, used = reset_pool.choose(state.ended, state.pool, state.used)
         fresh = reset_pool.unpack(rows, reset_pool.Start(state.physics, state.obs.state, state.obs.goal))
         return state.replace(
@@ -222,14 +193,14 @@ class GoalEnv:
         )
 
     def _sample_resets(self, keys: Key) -> reset_pool.Start:
-        """A fresh start, with its goal, for each of the keys [P]."""
+        """Initial states and goals [P, ...], one for each key [P]."""
         q, qd, goal = jax.vmap(self.scene.sample_reset)(keys)
         physics = self.scene.engine.init(q, qd)
         still = jnp.zeros((len(keys), self.scene.engine.layout.act_size), jnp.float32)
         return reset_pool.Start(physics, self.scene.observe(physics, still), goal)
 
     def _keep_pool(self, state: EnvState) -> EnvState:
-        """Fill the pool of starts again when it is time."""
+        """Refill the reset pool every `interval` steps."""
         due = state.clock % self.interval == 0
         key, pool, used = jax.lax.cond(due, self._fill, lambda *same: same, state.key, state.pool, state.used)
         return state.replace(key=key, pool=pool, used=used)
@@ -243,7 +214,7 @@ class GoalEnv:
         )
 
     def _metrics(self, achieved: Array, goal: Array) -> Metrics:
-        """What is reported of every step, each [N]."""
+        """Metrics of one step, each [N]."""
         points = point_distances(achieved, goal, self.task.parts)
         distance = jnp.max(points, axis=-1)
         limits = {"success": self.task.within, **self.task.margins}
@@ -276,47 +247,11 @@ class GoalEnv:
         index, low, high = self._health
         return ~((state[:, index] >= low) & (state[:, index] <= high))
 
-    def _info(self, spec: EnvSpec) -> EnvInfo:
-        engine = self.scene.engine
-        timing = spec.body.pipelines[tuned_as(self.scene.pipeline)]
-        return EnvInfo(
-            id=self.id,
-            body=spec.body.name,
-            task=spec.task.name,
-            arena=spec.arena.name,
-            physics=self.scene.pipeline,
-            state_dim=len(self.scene.columns),
-            goal_dim=len(self._goal),
-            action_dim=engine.layout.act_size,
-            goal_indices=tuple(int(i) for i in self._goal),
-            state_names=self.scene.columns,
-            goal_names=tuple(spec.task.goal),
-            threshold=spec.task.within,
-            dt=engine.dt,
-            timestep=timing.timestep,
-            frames=timing.frames,
-            episode_length=self.episode_length,
-            ends_early=spec.body.healthy is not None,
-            reward=self.reward_kind,
-        )
-
-    def _check_goal_size(self) -> None:
-        """Trace one draw, so that parts which do not fit together fail here and not while training."""
-        q, _, goal = jax.eval_shape(lambda: self.scene.sample_reset(jax.random.key(0)))
-        if goal.shape != (len(self._goal),):
+    def _check_action(self, action: Array) -> None:
+        """Refuse actions of another shape, which would broadcast over environments or actuators."""
+        expected = (self.num_envs, self.spec.action_dim)
+        if jnp.shape(action) != expected:
             raise ConfigError(
-                f"{self.id}: goals are drawn with {goal.shape[0]} entries, but the task names "
-                f"{len(self._goal)} state entries: {', '.join(self.task.goal)}"
+                f"{self.id}: actions have shape {jnp.shape(action)}; "
+                f"they must have shape (num_envs, action_dim) = {expected}"
             )
-        if q.shape != (self.scene.engine.layout.q_size,):
-            raise ConfigError(
-                f"{self.id}: a start has {q.shape[0]} coordinates, the model has "
-                f"{self.scene.engine.layout.q_size}"
-            )
-
-
-def check_size(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise ConfigError(f"{name} must be a whole number, not {value!r}")
-    if value < 1:
-        raise ConfigError(f"{name} must be at least 1, not {value}")

@@ -1,48 +1,48 @@
-"""Goals as places on the floor: what a person points at, and what a goal says of it."""
+"""Goals as points on the floor: parsing, validity checks and grids."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from homing.envs.scene import EnvSpec
+from homing.envs.base import GoalEnv
+from homing.envs.scene import EnvSpec, Scene
 from homing.errors import ConfigError
 
-SEARCH = 200  # points a side on which free ground is looked for
+SEARCH = 200  # grid resolution of the search for free floor
 
 
 @dataclass(frozen=True)
 class GoalSpace:
-    """The goals of one environment, each one or more points of the floor."""
+    """The goal space of one environment; a goal is one or more points on the floor."""
 
     id: str
     spec: EnvSpec
 
     @cached_property
     def template(self) -> np.ndarray:
-        """A goal [goal_dim] as the task draws them; what is not x or y (a height) is taken from it."""
+        """A sampled goal [goal_dim]; supplies the entries other than x and y, such as a height."""
         return np.asarray(self.spec.task.draw(jax.random.key(0), self.spec.arena).goal, np.float32)
 
     @cached_property
     def axes(self) -> tuple[dict[str, int], ...]:
-        """For each point of a goal, where its x, y and z are."""
+        """For each point of a goal, the indices of its x, y and z."""
         names = np.reshape(self.spec.task.goal, (self.spec.task.parts, -1))
         size = names.shape[1]
         return tuple({n[-1]: k * size + i for i, n in enumerate(part)} for k, part in enumerate(names))
 
     @property
     def flat(self) -> bool:
-        """Whether goals have both an x and a y."""
+        """Whether goals have both x and y."""
         return all({"x", "y"} <= set(axes) for axes in self.axes)
 
     def at(self, xy: Sequence[float], part: int = 0, goal: np.ndarray | None = None) -> np.ndarray:
-        """A goal with one of its points at x, y; the rest is as in `goal`."""
+        """`goal` with one of its points moved to x, y."""
         made = np.array(self.template if goal is None else goal, np.float32)
         for name, value in zip("xy", xy, strict=False):
             if name in self.axes[part]:
@@ -50,14 +50,14 @@ class GoalSpace:
         return made
 
     def points(self, goal: np.ndarray) -> np.ndarray:
-        """x and y [..., parts, 2] of goals [..., goal_dim]; an axis that they lack is 0."""
+        """x and y [..., parts, 2] of goals [..., goal_dim]; a missing axis is 0."""
         goal = np.asarray(goal)
         zero = np.zeros(goal.shape[:-1], goal.dtype)
         pick = lambda axes, name: goal[..., axes[name]] if name in axes else zero
         return np.stack([np.stack([pick(a, "x"), pick(a, "y")], axis=-1) for a in self.axes], axis=-2)
 
     def parse(self, text: str) -> np.ndarray:
-        """A goal from what a person writes: `4,8`, or with all entries `4,8,1.25`."""
+        """Parse a goal: `4,8`, or with all entries `4,8,1.25`."""
         per_point = 2 if self.flat else 1
         short, full = per_point * len(self.axes), len(self.template)
         example = ",".join(["4", "8"] * len(self.axes))[: 2 * short - 1]
@@ -67,7 +67,7 @@ class GoalSpace:
             values = []
         if len(values) not in (short, full) or not np.isfinite(values).all():
             raise ConfigError(
-                f"a goal of {self.id} is {short} numbers with commas, for instance {example}, not {text!r}"
+                f"a goal of {self.id} is {short} comma-separated numbers, for instance {example}, not {text!r}"
             )
         if len(values) == full and full != short:
             goal = np.array(values, np.float32)
@@ -79,22 +79,22 @@ class GoalSpace:
         return goal
 
     def check(self, goal: np.ndarray) -> None:
-        """Refuse a goal that cannot be reached because of where it is."""
+        """Raise if a goal is outside the arena or inside a wall."""
         x0, x1, y0, y1 = self.spec.arena.extent()
         for x, y in self.points(goal):
             if not (x0 <= x <= x1 and y0 <= y <= y1):
                 raise ConfigError(
-                    f"the goal {_place(x, y)} lies outside of {self.id}, where x goes from {x0:g} to {x1:g} "
+                    f"the goal {_place(x, y)} is outside of {self.id}, where x ranges from {x0:g} to {x1:g} "
                     f"and y from {y0:g} to {y1:g}"
                 )
             if self.in_wall(np.array([x, y])):
                 free = _place(*self.nearest_free((x, y)))
                 raise ConfigError(
-                    f"the goal {_place(x, y)} lies in a wall of {self.id}; free is for instance {free}"
+                    f"the goal {_place(x, y)} is inside a wall of {self.id}; the nearest free point is {free}"
                 )
 
-    def in_wall(self, points: np.ndarray) -> Any:
-        """[...] bool: which points [..., 2] are inside of a wall."""
+    def in_wall(self, points: np.ndarray) -> np.ndarray:
+        """Whether points [..., 2] are inside a wall, bool [...]."""
         points = np.asarray(points)
         inside = np.zeros(points.shape[:-1], bool)
         for wall in self.spec.arena.walls():
@@ -102,7 +102,7 @@ class GoalSpace:
         return inside
 
     def nearest_free(self, xy: Sequence[float], margin: float | None = None) -> tuple[float, float]:
-        """The place nearest to x, y on free ground, `margin` away from walls (a part of the threshold)."""
+        """The free point nearest to x, y, at least `margin` from walls (default: half the threshold)."""
         margin = min(0.5 * self.spec.task.within, 0.5) if margin is None else margin
         x0, x1, y0, y1 = self.spec.arena.extent()
         here = np.clip(xy, (x0, y0), (x1, y1))
@@ -117,14 +117,14 @@ class GoalSpace:
         free = points[~self._blocked(points, margin)]
         return free if len(free) else points
 
-    def _blocked(self, points: np.ndarray, margin: float) -> Any:
+    def _blocked(self, points: np.ndarray, margin: float) -> np.ndarray:
         around = [(0.0, 0.0), (margin, 0.0), (-margin, 0.0), (0.0, margin), (0.0, -margin)]
-        return np.any([self.in_wall(np.asarray(points) + step) for step in around], axis=0)
+        return np.asarray(np.any([self.in_wall(np.asarray(points) + step) for step in around], axis=0))
 
     def grid(self, size: int) -> np.ndarray:
-        """Centres [rows, columns, 2] of squares that fill the arena, `size` along its longer side.
+        """Centres [rows, columns, 2] of a square grid over the arena, `size` cells along its longer side.
 
-        Rows go along y and columns along x, as in a picture.
+        Rows run along y and columns along x, as in an image.
         """
         x0, x1, y0, y1 = self.spec.arena.extent()
         side = max(x1 - x0, y1 - y0) / size
@@ -138,15 +138,16 @@ def _place(x: float, y: float) -> str:
     return f"({x:g}, {y:g})"
 
 
-def goal_space(env: Any) -> GoalSpace:
+def goal_space(env: GoalEnv) -> GoalSpace:
+    """The goal space of an environment."""
     return GoalSpace(env.spec.id, env.scene.spec)
 
 
-def free_entries(scene: Any) -> np.ndarray:
-    """[goal_dim] bool: goal entries that one coordinate of the model sets alone, with no effect on others.
+def free_entries(scene: Scene) -> np.ndarray:
+    """Which goal entries equal one coordinate of q that affects no other state entry, bool [goal_dim].
 
-    Such an entry can be changed in a state and the result is still a state: the place of an ant on the floor,
-    but not the tip of an arm, which moves with its joints.
+    Such an entry can be overwritten in a state and the result is still a valid state: an ant's position on the
+    floor, but not the tip of an arm, which depends on its joint angles.
     """
     step, layout = 0.125, scene.engine.layout
     q = np.tile(layout.init_q, (layout.q_size + 1, 1))

@@ -1,4 +1,4 @@
-"""Laws by which goals and starts are drawn, one draw at a time: the caller vmaps."""
+"""Distributions of goals and start positions; each call draws one sample, the caller vmaps."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from homing.errors import ConfigError
 from homing.types import Array, Key
 
 
-class Law(Protocol):
-    """A distribution of points; `dim` entries each."""
+class Distribution(Protocol):
+    """A distribution of points with `dim` entries."""
 
     @property
     def dim(self) -> int: ...
@@ -28,6 +28,7 @@ def direction(angle: Array) -> Array:
 
 
 def random_angle(key: Key) -> Array:
+    """A uniform angle in [−π, π]."""
     return jax.random.uniform(key, (), jnp.float32, -jnp.pi, jnp.pi)
 
 
@@ -37,9 +38,9 @@ def _with_height(xy: Array, height: float | None) -> Array:
 
 @dataclass(frozen=True)
 class Ring:
-    """A circle about the origin, every angle alike; with `outer`, the radius is uniform in [radius, outer].
+    """A circle about the origin with a uniform angle; with `outer`, the radius is uniform in [radius, outer].
 
-    Note that a uniform radius is not uniform by area.
+    A uniform radius is not uniform in area.
     """
 
     radius: float
@@ -63,14 +64,14 @@ class Ring:
 
 @dataclass(frozen=True)
 class Points:
-    """One of a few points, each as likely; `spread` adds U(0, spread) on every axis."""
+    """Uniform over a finite set of points; `spread` adds U(0, spread) on every axis."""
 
     points: tuple[tuple[float, ...], ...]
     spread: float = 0.0
 
     def __post_init__(self):
         if not self.points or len({len(p) for p in self.points}) != 1:
-            raise ConfigError(f"points must be given and have one size, not {self.points}")
+            raise ConfigError(f"points must be non-empty and of equal size, not {self.points}")
 
     @property
     def dim(self) -> int:
@@ -105,7 +106,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Cells:
-    """The centre of one of the maze's cells with a letter, each as likely."""
+    """Uniform over the centres of the maze cells marked with a letter."""
 
     letter: str
     height: float | None = None
@@ -121,7 +122,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class Away:
-    """A start at a fixed distance from the goal, in any direction; only for starts."""
+    """A start position at a fixed distance from the goal, in a uniform direction."""
 
     distance: float
 
@@ -130,4 +131,5 @@ class Away:
         return 2
 
     def from_goal(self, key: Key, goal: Array) -> Array:
+        """Sample a start position for a goal."""
         return goal[:2] + self.distance * direction(random_angle(key))

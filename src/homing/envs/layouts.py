@@ -1,4 +1,4 @@
-"""Maze layouts as text: `#` wall, `R` robot starts here, `G` possible goal, `B` ball starts here, `.` free.
+"""Maze layouts as text: `#` wall, `R` robot start, `G` possible goal, `B` ball start, `.` free.
 
 Row i, column j of the text is the cell centred at x = i·cell, y = j·cell.
 """

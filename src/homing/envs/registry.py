@@ -1,4 +1,4 @@
-"""The table of environments."""
+"""The registry of environments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from homing.envs.base import GoalEnv
 from homing.envs.bodies import Ant, Body, HalfCheetah, Humanoid, Point, PusherArm, Reacher
 from homing.envs.goals import Away, Box, Cells, Points, Ring
 from homing.envs.scene import EnvSpec
-from homing.envs.tasks import Block, PushPucks, Reach, Soccer
+from homing.envs.tasks import Block, PushPucks, Reach, Soccer, Task
 from homing.errors import ConfigError, unknown
 
 TORSO = ("torso_x", "torso_y")
@@ -24,7 +24,7 @@ PUSH_ANT = Ant(
     solimp=(0.995, 0.995, 0.01),
     rest_height=0.75,
     solver=(("iterations", 4), ("ls_iterations", 8), *Ant().solver[2:]),
-    contacts=24,  # of 77 that are possible; the block on the floor in a corner has 12, an ant 5 and few more
+    contacts=24,  # of 77 possible: the block resting in a corner has 12, an ant about 5
 )
 SOCCER_MAZE = Soccer(goals=Cells("G"), balls=Cells("B"), starts=Cells("R"))
 PUCKS = Box((0.25, -0.35), (0.65, -0.05))
@@ -113,7 +113,7 @@ ENVIRONMENTS: dict[str, EnvSpec] = {
     **{f"point_{name}_maze_eval": _point_maze(f"{name}_eval") for name in ("u", "big")},
 }
 
-# Names under which the original code knows the same environments.
+# Names of the same environments in the original code.
 ALIASES: dict[str, str] = {
     "cheetah": "half_cheetah_fixed",
     "ant_ball": "ant_soccer",
@@ -130,12 +130,12 @@ ALIASES: dict[str, str] = {
 
 
 def env_ids() -> tuple[str, ...]:
-    """All environments, without aliases."""
+    """Ids of all environments, without aliases."""
     return tuple(ENVIRONMENTS)
 
 
 def resolve(id: str) -> str:
-    """The environment's own id, also for an alias."""
+    """The canonical id of an environment id or alias."""
     own = ALIASES.get(id, id)
     if own not in ENVIRONMENTS:
         raise unknown("environment", str(id), (*ENVIRONMENTS, *ALIASES))
@@ -143,22 +143,23 @@ def resolve(id: str) -> str:
 
 
 def get_spec(id: str) -> EnvSpec:
+    """The spec of an environment id or alias."""
     return ENVIRONMENTS[resolve(id)]
 
 
 def register(
     id: str,
     body: Body,
-    task: Any,
+    task: Task,
     arena: Arena | None = None,
     physics: tuple[str, ...] = (),
     overwrite: bool = False,
 ) -> EnvSpec:
-    """Add an environment to the table, so that `make` and the command line know it."""
+    """Register an environment under an id, for `make` and the command line."""
     if not id or not id.replace("_", "").isalnum() or id != id.lower():
-        raise ConfigError(f"an environment id is made of small letters, digits and _, not {id!r}")
+        raise ConfigError(f"an environment id consists of lower-case letters, digits and _, not {id!r}")
     if (id in ENVIRONMENTS or id in ALIASES) and not overwrite:
-        raise ConfigError(f"environment {id!r} exists already; choose another id or pass overwrite=True")
+        raise ConfigError(f"environment {id!r} already exists; choose another id or pass overwrite=True")
     spec = EnvSpec(body, task, arena if arena is not None else Floor(), tuple(physics))
     ENVIRONMENTS[id] = spec
     return spec
@@ -172,11 +173,11 @@ def make(
     reward: str = "sparse",
     options: Mapping[str, Any] | None = None,
 ) -> GoalEnv:
-    """A batch of environments.
+    """Make a batch of parallel environments.
 
-    physics: another pipeline than the environment's own, where its body is tuned for it
+    physics: physics pipeline, one that the body is tuned for; None is the environment's default
     reward:  "sparse" (1 within the threshold) or "dense"
-    options: settings of the body, the task or the arena by dotted name, `{"task.within": 0.3}`
+    options: settings of the body, task or arena by dotted name, `{"task.within": 0.3}`
     """
     own = resolve(id)
     spec = ENVIRONMENTS[own]
@@ -186,11 +187,11 @@ def make(
 
 
 def _replace(part: Any, path: str, names: list[str], value: Any) -> Any:
-    """`part` with the setting that `names` leads to changed; every part is a frozen dataclass."""
+    """`part` with the nested field `names` replaced; every part is a frozen dataclass."""
     fields = [f.name for f in dataclasses.fields(part)] if dataclasses.is_dataclass(type(part)) else []
     if names[0] not in fields:
         if not fields:
-            raise ConfigError(f"option {path!r} leads past a plain value")
+            raise ConfigError(f"option {path!r} names a field of a plain value")
         raise unknown(f"setting in option {path!r}:", names[0], fields)
     old = getattr(part, names[0])
     if len(names) > 1:

@@ -1,9 +1,9 @@
-"""Episodes: when they end, and ready starts for those that follow.
+"""The reset pool: pre-sampled initial states for auto-reset.
 
-Starting an episode costs about a physics step, and every lane of every step may need one. So starts are
-dealt in bulk: a pool of them is filled every `interval` steps, and an ended lane takes its next unused one.
-Starts and goals are thus fresh in every episode. Should a lane use up its starts between two fillings (five
-falls in 64 steps), it goes through them again until the pool is filled.
+A reset costs about as much as a physics step, and any environment may need one at any step. Resets are
+therefore sampled in bulk: the pool is refilled every `interval` steps, and an environment whose episode has
+ended takes its next unused reset. Initial states and goals are fresh in every episode, unless an environment
+exhausts its resets between two refills (five terminations in 64 steps): then it reuses them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from homing.physics import State
 from homing.types import Array
 
 STARTS_PER_ENV = 4
@@ -23,20 +24,20 @@ INTERVAL = 64
 
 
 class Start(struct.PyTreeNode):
-    """Ready starts, [P, ...]."""
+    """Initial states with their goals, [P, ...]."""
 
-    physics: Any
+    physics: State
     state: Array  # [P, state_dim]
     goal: Array  # [P, goal_dim]
 
 
 def pack(start: Start) -> Array:
-    """Starts as one matrix [P, D]: an accelerator gathers rows of it in one go, not leaf by leaf."""
+    """Resets as one matrix [P, D], so that one gather serves all leaves."""
     return jnp.concatenate([leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(start)], axis=-1)
 
 
 def unpack(rows: Array, like: Start) -> Start:
-    """The starts in rows [N, D], with the structure of `like`."""
+    """Inverse of `pack` for rows [N, D], with the structure of `like`."""
     leaves, tree = jax.tree.flatten(like)
     widths = [math.prod(leaf.shape[1:]) for leaf in leaves]
     parts = jnp.split(rows, np.cumsum(widths)[:-1], axis=-1)
@@ -45,23 +46,23 @@ def unpack(rows: Array, like: Start) -> Start:
 
 
 def interval_for(episode_length: int) -> int:
-    """Steps between two fillings: so few that time limits leave at least one start a lane for falls."""
+    """Steps between two refills, such that time limits leave at least one reset for a termination."""
     return max(1, min(INTERVAL, (STARTS_PER_ENV - 1) * episode_length))
 
 
 def choose(ended: Array, pool: Array, used: Array) -> tuple[Array, Array]:
-    """The start [N, D] that each lane would take next, and how many it has `used` [N] if it does so.
+    """Each environment's next reset [N, D], and the updated count of resets `used` [N].
 
-    Lanes have starts of their own, lane n the rows n, N + n, 2N + n, … of the pool [P, D]: to share them, a
-    lane would have to know how many lanes before it have ended, a sum over lanes at every step.
+    Environment n owns rows n, N + n, 2N + n, … of the pool [P, D]. A shared pool would need a prefix sum
+    over environments at every step.
     """
-    lanes = len(used)
-    index = (used % (len(pool) // lanes)) * lanes + jnp.arange(lanes, dtype=jnp.int32)
+    num_envs = len(used)
+    index = (used % (len(pool) // num_envs)) * num_envs + jnp.arange(num_envs, dtype=jnp.int32)
     return pool.at[index].get(mode="promise_in_bounds"), used + ended.astype(jnp.int32)
 
 
 def where_envs(condition: Array, yes: Any, no: Any) -> Any:
-    """Pick whole lanes from one of two pytrees [N, ...]."""
+    """`jnp.where` over environments for pytrees [N, ...]; `condition` is [N]."""
 
     def pick(a: Array, b: Array) -> Array:
         return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - 1)), a, b)

@@ -1,4 +1,4 @@
-"""A body, a task and an arena put together: the model, and how its state is read and started."""
+"""Scene: a body, a task and an arena compiled into one model, with its observations and resets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from homing import physics
 from homing.envs.arenas import Arena, Floor
 from homing.envs.bodies.base import Body
-from homing.envs.tasks.base import Draw, Task
+from homing.envs.tasks.base import Task, TaskSample
 from homing.envs.tasks.props import observe_prop, prop_columns
 from homing.errors import ConfigError, unknown
 from homing.types import Array, Key
@@ -20,9 +20,9 @@ from homing.types import Array, Key
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """A row of the table of environments.
+    """An environment as a body, a task and an arena.
 
-    physics: pipelines that may be chosen, the first by default; empty for all that the body is tuned for
+    physics: allowed pipelines, the first is the default; empty allows all that the body is tuned for
     """
 
     body: Body
@@ -31,11 +31,12 @@ class EnvSpec:
     physics: tuple[str, ...] = ()
 
     def pipelines(self) -> tuple[str, ...]:
+        """Names of the allowed pipelines, the default first."""
         return self.physics or tuple(self.body.pipelines)
 
 
 def build_model(spec: EnvSpec) -> physics.Model:
-    """The robot, the task's objects and what stands in the way of both."""
+    """The model of the robot, the task's objects and the arena."""
     model = spec.body.build()
     for prop in spec.task.props:
         prop.build(model)
@@ -44,36 +45,37 @@ def build_model(spec: EnvSpec) -> physics.Model:
 
 
 def followed(spec: EnvSpec) -> tuple[str, ...]:
-    """Names of the bodies that walls matter to: the robot's root, then the objects."""
+    """Names of the bodies that can collide with walls: the robot's root, then the objects."""
     return (spec.body.root, *(prop.name for prop in spec.task.props))
 
 
 def check_pipeline(spec: EnvSpec, pipeline: str | None) -> None:
-    """Refuse one that this body is not tuned for; None is the body's own."""
-    if pipeline is None or tuned_as(pipeline) in spec.pipelines():
+    """Raise unless the body is tuned for this pipeline; None is the default."""
+    if pipeline is None or base_pipeline(pipeline) in spec.pipelines():
         return
-    if tuned_as(pipeline) in physics.PIPELINES:
+    if base_pipeline(pipeline) in physics.PIPELINES:
         raise ConfigError(f"{spec.body.name} here runs on {' or '.join(spec.pipelines())}, not on {pipeline}")
     raise unknown("physics pipeline", pipeline, spec.pipelines())
 
 
 def load_engine(spec: EnvSpec, pipeline: str) -> physics.Engine:
+    """Build and compile the model of an environment for a pipeline."""
     check_pipeline(spec, pipeline)
     return physics.load(
         build_model(spec),
         pipeline,
-        spec.body.pipelines[tuned_as(pipeline)],
+        spec.body.pipelines[base_pipeline(pipeline)],
         spec.arena.windows(followed(spec)),
     )
 
 
-def tuned_as(pipeline: str) -> str:
-    """The pipeline whose steps and gears it takes."""
-    return physics.THEIRS.get(pipeline, pipeline)
+def base_pipeline(pipeline: str) -> str:
+    """The pipeline whose timestep and gears this one uses."""
+    return physics.REFERENCE_PIPELINES.get(pipeline, pipeline)
 
 
 class Scene:
-    """An environment's model in motion, without episodes, goals or rewards."""
+    """The physics of an environment: engine, observations and resets, without episodes or rewards."""
 
     def __init__(self, spec: EnvSpec, pipeline: str | None = None):
         self.spec = spec
@@ -92,28 +94,29 @@ class Scene:
         return (*head, *middle, *tail)
 
     def indices(self, names: tuple[str, ...]) -> np.ndarray:
-        """Where named entries are in the state."""
+        """Indices of named state entries."""
         for name in names:
             if name not in self.columns:
                 raise unknown("state entry", name, self.columns)
         return np.array([self.columns.index(name) for name in names], np.int32)
 
-    def observe(self, state, ctrl: Array) -> Array:
-        """[N, state_dim]"""
+    def observe(self, state: physics.State, ctrl: Array) -> Array:
+        """Observed state [N, state_dim]."""
         head, tail = self.spec.body.observe(self.engine, state, ctrl)
         middle = [observe_prop(self.engine, state, prop) for prop in self.spec.task.props]
         return jnp.concatenate([head, *middle, tail], axis=-1)
 
-    def pose(self, key: Key, draw: Draw) -> tuple[Array, Array]:
-        """Coordinates and velocities that one episode starts from; objects start at rest."""
+    def pose(self, key: Key, sample: TaskSample) -> tuple[Array, Array]:
+        """Initial q and qd of one episode; objects start at rest."""
         rest = jnp.asarray(self.engine.layout.init_q[: self.body_q])
         q, qd = self.spec.body.start(key, rest, self.body_qd)
-        if draw.start is not None:
-            q = q.at[:2].set(draw.start)
-        return jnp.concatenate([q, draw.props]), jnp.concatenate([qd, jnp.zeros((self.prop_q,), jnp.float32)])
+        if sample.start is not None:
+            q = q.at[:2].set(sample.start)
+        q = jnp.concatenate([q, sample.props])
+        return q, jnp.concatenate([qd, jnp.zeros((self.prop_q,), jnp.float32)])
 
     def sample_reset(self, key: Key) -> tuple[Array, Array, Array]:
         """q, qd and goal of one new episode."""
-        k_draw, k_pose = jax.random.split(key)
-        draw = self.spec.task.draw(k_draw, self.spec.arena)
-        return *self.pose(k_pose, draw), draw.goal
+        k_task, k_pose = jax.random.split(key)
+        sample = self.spec.task.draw(k_task, self.spec.arena)
+        return *self.pose(k_pose, sample), sample.goal

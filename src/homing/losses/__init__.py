@@ -1,1 +1,1 @@
-"""Losses as pure functions: contrastive objectives, energies, survival likelihoods."""
+"""Losses as pure functions: contrastive objectives, energies, survival losses."""

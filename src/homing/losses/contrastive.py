@@ -18,7 +18,7 @@ class Objective:
 
     loss: Callable[[Array], Array]
     from_log_sums: Callable[[LogSums], Array] | None = None
-    """The same loss from row and column log-sums alone, which need no logits in memory; optional."""
+    """The same loss from the log-sums of rows and columns, without storing the logits; optional."""
 
     def __call__(self, logits: Array) -> Array:
         return self.loss(logits)
@@ -28,12 +28,12 @@ EXP_CAP = 30.0
 
 
 def positives_of(logits: Array) -> Array:
-    """The diagonal [B], by a mask: so is its gradient, where that of an indexed diagonal is a scatter."""
+    """The diagonal [B], by a mask, so that its gradient is a mask instead of a scatter."""
     return jnp.sum(jnp.where(jnp.eye(logits.shape[0], dtype=bool), logits, 0), axis=1)
 
 
 def log_sums(logits: Array) -> LogSums:
-    """All that InfoNCE needs of logits."""
+    """Log-sums and positives of logits, the inputs of InfoNCE."""
     return LogSums(nn.logsumexp(logits, axis=1), nn.logsumexp(logits, axis=0), positives_of(logits))
 
 
@@ -82,7 +82,7 @@ def flatnce_backward(logits: Array) -> Array:
 
 
 def _exp(x: Array) -> Array:
-    # Past the cap the exponential goes on as its tangent: no overflow, and the slope still points back.
+    # Linear extrapolation above the cap: no overflow, and the gradient keeps its sign.
     low = jnp.minimum(x, EXP_CAP)
     return jnp.exp(low) * (1 + x - low)
 
@@ -129,12 +129,12 @@ OBJECTIVES: dict[str, Objective] = {
 def register_objective(
     name: str, loss: Callable[[Array], Array], from_log_sums: Callable[[LogSums], Array] | None = None
 ) -> None:
-    """Make a loss known by name, or replace one; its form from log-sums is replaced with it."""
+    """Register a loss by name, or replace one together with its log-sum form."""
     OBJECTIVES[name] = Objective(loss, from_log_sums)
 
 
 def logsumexp_penalty(logits: Array) -> Array:
-    """mean_i (log Σ_j e^{f_ij})²: keeps the logits of a row from drifting together."""
+    """mean_i (log Σ_j e^{f_ij})²: prevents a common drift of the logits of a row."""
     return jnp.mean(jnp.square(nn.logsumexp(logits, axis=1)))
 
 
@@ -144,13 +144,13 @@ def loss(logits: Array, objective: Objective, penalty_weight: float | Array) -> 
 
 
 def loss_of_sums(sums: LogSums, objective: Objective, penalty_weight: float | Array) -> Array:
-    """`loss` from log-sums, for an objective that has that form."""
+    """`loss` from log-sums, for an objective with `from_log_sums`."""
     assert objective.from_log_sums is not None
     return objective.from_log_sums(sums) + penalty_weight * jnp.mean(jnp.square(sums.rows))
 
 
 def describe(logits: Array) -> Metrics:
-    """Means on and off the diagonal, and how often a row's own goal scores highest."""
+    """Metrics of logits: means on and off the diagonal, and the accuracy of identifying the positive goal."""
     count = logits.shape[0]
     positives = positives_of(logits)
     total = jnp.sum(positives)

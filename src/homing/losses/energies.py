@@ -1,7 +1,7 @@
-"""Energies: how well a representation φ(s, a) fits a representation ψ(g); larger is nearer.
+"""Energies: similarity of the representations φ(s, a) and ψ(g); larger is more similar.
 
-Each comes as `rows` (φ and ψ paired, [..., D] with [..., D] -> [...]) and as `pairs` (each with each,
-[A, D] with [B, D] -> [A, B]).
+Each has an elementwise form `rows`, [..., D], [..., D] -> [...], and an all-pairs form `pairs`,
+[A, D], [B, D] -> [A, B].
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from jax import lax
 
 from homing.types import Array
 
-ROOT_EPSILON = 1e-6  # under the root of L2: the slope at distance zero stays finite
-NORM_EPSILON = 1e-12  # beside a squared norm of the cosine, for the same reason
+ROOT_EPSILON = 1e-6  # under the root of L2, for a finite gradient at distance zero
+NORM_EPSILON = 1e-12  # added to squared norms of the cosine, for the same reason
 
 
 class Energy(NamedTuple):
+    """The two forms of an energy."""
+
     rows: Callable[[Array, Array], Array]
     pairs: Callable[[Array, Array], Array]
 
 
 def _products(phi: Array, psi: Array) -> Array:
-    # Full float32: the reduced precision that accelerators prefer would be lost in differences of logits.
+    # Full float32: differences of logits would suffer from the reduced default precision of accelerators.
     return jnp.matmul(phi, psi.T, precision=lax.Precision.HIGHEST)
 
 
@@ -33,12 +35,12 @@ def _unit(x: Array) -> Array:
 
 
 def _squared_distances(phi: Array, psi: Array) -> Array:
-    """‖φ_i − ψ_j‖² as ‖φ_i‖² + ‖ψ_j‖² − 2⟨φ_i, ψ_j⟩, which needs one matrix product instead of [A, B, D].
+    """‖φ_i − ψ_j‖² as ‖φ_i‖² + ‖ψ_j‖² − 2⟨φ_i, ψ_j⟩: one matrix product, without an array [A, B, D].
 
-    Its error is a few times 1e-7·(‖φ_i‖² + ‖ψ_j‖²), so both are first moved to put the mean of ψ at the
-    origin, which leaves distances alone and makes the norms as small as the spread of the batch.
+    The error is a few times 1e-7·(‖φ_i‖² + ‖ψ_j‖²), so both are first centred on the mean of ψ, which preserves
+    distances and reduces the norms to the spread of the batch.
     """
-    # The barrier keeps a GPU from taking the mean anew for every entry that it is subtracted from.
+    # The barrier prevents XLA from recomputing the mean for every entry.
     centre = lax.optimization_barrier(lax.stop_gradient(jnp.mean(psi, axis=0)))
     phi, psi = phi - centre, psi - centre
     squares = jnp.sum(phi * phi, axis=-1)[:, None] + jnp.sum(psi * psi, axis=-1)[None, :]

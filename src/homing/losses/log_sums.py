@@ -1,7 +1,7 @@
-"""What InfoNCE needs of the L2 energy: log-sums over rows and columns of its logits, and their gradient.
+"""Memory-efficient InfoNCE for the L2 energy: log-sums over rows and columns of the logits, with their gradient.
 
-Left to itself, differentiation keeps and passes over six arrays [B, B]. Here the products of φ and ψ are the
-only one kept, and both directions share one array of slopes.
+Automatic differentiation stores six arrays [B, B]. Here only the products of φ and ψ are stored, and both
+directions share one array of gradients.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from homing.losses.energies import ROOT_EPSILON
 from homing.types import Array
 
 LOWEST = -80.0
-"""Sums are relative to the positive, or to this where the positive lies lower: no summand exceeds e^80, since
-logits are never above 0. A row or column that lies below −165 as a whole counts as if it summed to e^−165."""
+"""Lower bound of the reference that is subtracted from logits, otherwise the positive. Logits are never above 0,
+so no summand exceeds e^80; the log-sum of a row or column is at least about −165."""
 TINY = 1e-37
 
 
 class LogSums(NamedTuple):
-    """All [B]."""
+    """Log-sums of logits f, all [B]."""
 
     rows: Array  # log Σ_j e^{f_ij}
     columns: Array  # log Σ_j e^{f_ji}
@@ -30,25 +30,25 @@ class LogSums(NamedTuple):
 
 
 class _Saved(NamedTuple):
-    phi: Array  # [B, D], moved as below
+    phi: Array  # [B, D], shifted
     psi: Array
     products: Array  # [B, B]
     positives: Array  # [B]
-    rows: Array  # [B]  Σ_j e^{f_ij − r_i}, r_i as `_reference` has it
+    rows: Array  # [B]  Σ_j e^{f_ij − r_i}, with the reference r_i
     columns: Array  # [B]  Σ_j e^{f_ji − r_i}
 
 
 @jax.custom_vjp
 def l2_log_sums(phi: Array, psi: Array) -> LogSums:
-    """Of f_ij = −√(‖φ_i − ψ_j‖² + ε), φ and ψ [B, D]."""
+    """Log-sums of f_ij = −√(‖φ_i − ψ_j‖² + ε), for φ and ψ [B, D]."""
     return _forward(phi, psi)[0]
 
 
 def _forward(phi: Array, psi: Array) -> tuple[LogSums, _Saved]:
-    # Moved together, which changes no distance, so that norms are as small as the spread of the batch.
+    # A common shift preserves distances and reduces the norms to the spread of the batch.
     phi, psi = phi - psi[:1], psi - psi[:1]
     positives = -jnp.sqrt(jnp.sum(jnp.square(phi - psi), axis=-1) + ROOT_EPSILON)
-    # Full float32: the rest are differences of these.
+    # Full float32, since distances are differences of these.
     products = lax.optimization_barrier(jnp.matmul(phi, psi.T, precision=lax.Precision.HIGHEST))
     below, beside = _ratios(_logits(phi, psi, products, positives), positives)
     rows = jnp.maximum(jnp.sum(below, axis=1), TINY)
@@ -65,7 +65,7 @@ def _reference(positives: Array) -> Array:
 def _logits(phi: Array, psi: Array, products: Array, positives: Array) -> Array:
     squares = jnp.sum(phi * phi, axis=-1)[:, None] + jnp.sum(psi * psi, axis=-1)[None, :]
     logits = -jnp.sqrt(jnp.maximum(squares - 2 * products, 0) + ROOT_EPSILON)
-    # Positives can lie so near that products do not tell their distance.
+    # Positives can be so close that their distance cannot be computed from products.
     return jnp.where(_diagonal(logits), positives[:, None], logits)
 
 
@@ -79,16 +79,16 @@ def _ratios(logits: Array, positives: Array) -> tuple[Array, Array]:
     return jnp.exp(logits - reference[:, None]), jnp.exp(logits - reference[None, :])
 
 
-def _backward(saved: _Saved, slopes: LogSums) -> tuple[Array, Array]:
+def _backward(saved: _Saved, grads: LogSums) -> tuple[Array, Array]:
     phi, psi = saved.phi, saved.psi
     logits = _logits(phi, psi, saved.products, saved.positives)
     below, beside = _ratios(logits, saved.positives)
-    per_row, per_column = slopes.rows / saved.rows, slopes.columns / saved.columns
+    per_row, per_column = grads.rows / saved.rows, grads.columns / saved.columns
     on_logits = per_row[:, None] * below + per_column[None, :] * beside
-    # The slope of f_ij is (ψ_j − φ_i)/|f_ij| in φ_i, and the opposite in ψ_j; on the diagonal it is taken
-    # from the difference itself, elsewhere from sums of products.
+    # The gradient of f_ij is (ψ_j − φ_i)/|f_ij| in φ_i, and its negative in ψ_j; on the diagonal it is computed
+    # from the difference, elsewhere from matrix products.
     pull = lax.optimization_barrier(jnp.where(_diagonal(logits), 0, on_logits / -logits))
-    own = (per_row + per_column) * jnp.exp(saved.positives - _reference(saved.positives)) + slopes.positives
+    own = (per_row + per_column) * jnp.exp(saved.positives - _reference(saved.positives)) + grads.positives
     own = (own / -saved.positives)[:, None] * (psi - phi)
     on_phi = pull @ psi - jnp.sum(pull, axis=1)[:, None] * phi + own
     on_psi = pull.T @ phi - jnp.sum(pull, axis=0)[:, None] * psi - own

@@ -1,8 +1,10 @@
-"""Survival losses: when a goal is first reached, whether an episode survives, how long a goal is occupied.
+"""Survival losses: time to the first reach of a goal, survival of an episode, occupancy of a goal.
 
-Time is counted in steps from the state, H of them at most. `arrived` is the logit of being at the goal already,
-p₀; `hazard` [..., H] are the logits of h₁ … h_H, the probabilities to reach it at a step, not having reached it
-before. S(k) = (1 − p₀) Π_{j ≤ k} (1 − h_j) is then the probability to be still on the way after k steps.
+Time is in steps from the state, up to a horizon H. p₀ = σ(arrived) is the probability of being at the goal already,
+the hazard h_j that of reaching it at step j, given that it was not reached before. Hazards are constant within time
+bins, steps e_b + 1 … e_{b+1} of bin b for `edges` 0 = e₀ < e₁ < … = H, and `hazard` [..., bins] are their logits;
+bins of one step are exact. S(k) = (1 − p₀) Π_{j ≤ k} (1 − h_j) is the probability of not having reached the goal
+after k steps.
 """
 
 from __future__ import annotations
@@ -17,59 +19,77 @@ from jax import nn
 from homing.types import Array, FirstReach
 
 
-def hazard_log_likelihood(arrived: Array, hazard: Array, first: FirstReach) -> Array:
-    """[B]: log-probability of what was seen of first-reach times.
+def hazard_log_likelihood(arrived: Array, hazard: Array, first: FirstReach, edges: np.ndarray) -> Array:
+    """Log-likelihood [B] of the observed first-reach times.
 
-    Reached at τ = 0: ln p₀. At τ ≥ 1: ln(1 − p₀) + Σ_{j<τ} ln(1 − h_j) + ln h_τ. Censored after c steps, all that
-    is known is that it was not reached by then: ln S(c).
+    Reached at τ = 0: ln p₀. At τ ≥ 1: ln(1 − p₀) + Σ_{j<τ} ln(1 − h_j) + ln h_τ. Censored after c
+    steps: ln S(c).
     """
-    horizon = hazard.shape[-1]
-    steps = jnp.arange(1, horizon + 1, dtype=jnp.int32)
-    # ln(1 − σ(x)) = −softplus(x) and ln σ(x) = x − softplus(x): the step of arrival adds its logit, no more.
-    passed = jnp.sum(jnp.where(steps <= first.steps[:, None], nn.softplus(hazard), 0.0), axis=-1)
-    at_arrival = jnp.sum(jnp.where(steps == first.steps[:, None], hazard, 0.0), axis=-1)
-    on_the_way = -nn.softplus(arrived) - passed + jnp.where(first.reached, at_arrival, 0.0)
-    return jnp.where(first.reached & (first.steps == 0), nn.log_sigmoid(arrived), on_the_way)
+    start, size = jnp.asarray(edges[:-1], jnp.int32), jnp.asarray(np.diff(edges), jnp.int32)
+    # Steps of each bin up to τ or c. ln(1 − σ(x)) = −softplus(x) and ln σ(x) = x − softplus(x), so that the step of
+    # arrival only adds its logit.
+    passed = jnp.clip(first.steps[:, None] - start, 0, size)
+    arrives = (first.steps[:, None] > start) & (first.steps[:, None] <= start + size) & first.reached[:, None]
+    weights = passed.astype(jnp.float32)
+    not_arrived = jnp.sum(jnp.where(arrives, hazard, 0.0) - weights * nn.softplus(hazard), axis=-1)
+    at_start = first.reached & (first.steps == 0)
+    return jnp.where(at_start, nn.log_sigmoid(arrived), not_arrived - nn.softplus(arrived))
 
 
-def log_survival(arrived: Array, hazard: Array) -> Array:
-    """[..., H + 1]: ln S(0), …, ln S(H)."""
+def log_survival(arrived: Array, hazard: Array, edges: np.ndarray) -> Array:
+    """ln S at the edges of the bins [..., bins + 1], S(0) first."""
+    size = jnp.asarray(np.diff(edges), jnp.float32)
     start = -nn.softplus(arrived)[..., None]
-    return jnp.concatenate([start, start - jnp.cumsum(nn.softplus(hazard), axis=-1)], axis=-1)
+    return jnp.concatenate([start, start - running_sum(size * nn.softplus(hazard))], axis=-1)
 
 
-def time_to_goal_value(arrived: Array, hazard: Array, gamma: float | Array) -> Array:
-    """[...]: −Σ_{k<H} γ^k S(k), minus the discounted expected time on the way."""
-    steps = jnp.arange(hazard.shape[-1], dtype=jnp.float32)
-    return -jnp.sum(jnp.power(gamma, steps) * jnp.exp(log_survival(arrived, hazard)[..., :-1]), axis=-1)
+def running_sum(x: Array) -> Array:
+    """Cumulative sum over the last axis as a product with a triangular matrix, which is fast on tensor cores."""
+    size = x.shape[-1]
+    return x @ jnp.asarray(np.triu(np.ones((size, size), np.float32)))
+
+
+def time_to_goal_value(arrived: Array, hazard: Array, edges: np.ndarray, gamma: float | Array) -> Array:
+    """−Σ_{k<H} γ^k S(k) [...], the negative expected discounted number of steps to the goal.
+
+    Within a bin of w steps, S decays geometrically with q = 1 − h, which gives γ^e S(e) (1 − (γq)^w) / (1 − γq).
+    """
+    start, size = jnp.asarray(edges[:-1], jnp.float32), jnp.asarray(np.diff(edges), jnp.float32)
+    survival = jnp.exp(log_survival(arrived, hazard, edges)[..., :-1])
+    log_ratio = jnp.log(gamma) - nn.softplus(hazard)
+    within = jnp.expm1(size * log_ratio) / jnp.expm1(log_ratio)
+    return -jnp.sum(jnp.power(gamma, start) * survival * within, axis=-1)
 
 
 def geometric_survival_loss(logit: Array, steps_to_termination: Array, gamma: float | Array) -> Array:
-    """Cross-entropy of σ(logit) [B], the probability that an episode survives a horizon k, P(k) ∝ γ^k.
+    """Cross-entropy of σ(logit) [B], the probability that an episode survives a random horizon k, P(k) ∝ γ^k.
 
-    An episode that terminates in n steps survives it with probability 1 − γ^n, any other for sure.
+    The target is 1 − γ^n for an episode that terminates in n steps, and 1 without termination.
     """
-    falls = jnp.power(gamma, steps_to_termination)
-    return jnp.mean((1 - falls) * nn.softplus(-logit) + falls * nn.softplus(logit))
+    terminates = jnp.power(gamma, steps_to_termination)
+    return jnp.mean((1 - terminates) * nn.softplus(-logit) + terminates * nn.softplus(logit))
 
 
 def huber(x: Array) -> Array:
-    """½x² up to 1, |x| − ½ beyond."""
+    """Huber loss: ½x² for |x| ≤ 1, else |x| − ½."""
     size = jnp.abs(x)
     return jnp.where(size <= 1, 0.5 * jnp.square(x), size - 0.5)
 
 
-# Occupancy: how much of each bin of future time is spent near the goal.
+# Occupancy: the fraction of each future time bin spent near the goal.
 
 
 def time_bins(horizon: int, count: int = 32) -> np.ndarray:
-    """Edges 0 = e₀ < e₁ < … = horizon of at most `count` bins that grow geometrically."""
-    edges = np.unique(np.round(np.geomspace(1, horizon, count)).astype(np.int64))
-    return np.concatenate([[0], edges]) if count > 1 else np.array([0, horizon])
+    """Edges 0 = e₀ < e₁ < … = horizon of at most `count` bins, growing geometrically; one per step if they fit."""
+    if count >= horizon:
+        return np.arange(horizon + 1)
+    if count == 1:
+        return np.array([0, horizon])
+    return np.concatenate([[0], np.unique(np.round(np.geomspace(1, horizon, count)).astype(np.int64))])
 
 
 def bin_weights(edges: np.ndarray, gamma: float) -> np.ndarray:
-    """Σ γ^k over the steps k of each bin, in the value's unit; the first bin, the present, has none."""
+    """Σ γ^k over the steps k of each bin; 0 for the first bin, the present."""
     start, size = edges[:-1].astype(np.float64), np.diff(edges).astype(np.float64)
     log_gamma = math.log(gamma)
     weights = np.exp(start * log_gamma) * -np.expm1(size * log_gamma) / (1 - gamma)
@@ -79,11 +99,11 @@ def bin_weights(edges: np.ndarray, gamma: float) -> np.ndarray:
 def occupancy_labels(
     distance: Array, remaining: Array, terminates: Array, radius: float, edges: np.ndarray
 ) -> tuple[Array, Array]:
-    """Fraction of each time bin [B, bins] spent near the goal, and whether the bin was observed at all.
+    """Fraction of each time bin [B, bins] spent near the goal, and whether the bin was observed.
 
     distance: [B, H + 1] from `ReplayView.goal_distances`, infinite past what is stored
-    A step counts by how many of the radii r, r/2, r/4 contain it. After a termination nothing is near any more;
-    after a time limit nothing is known.
+    A step is weighted by the fraction of the radii r, r/2, r/4 that contain it. Steps after a termination count as
+    not near; steps after a time limit are unobserved.
     """
     horizon = distance.shape[1] - 1
     nested = jnp.asarray([radius, radius / 2, radius / 4], jnp.float32)

@@ -1,6 +1,6 @@
-"""Networks: modules, stacks of them, and the optimiser step."""
+"""Network modules, stacks of networks, and the optimiser step."""
 
-from homing.networks.modules import ACTIVATIONS, COMPUTE_DTYPES, MLP, NetConfig, depth_of, nets_of
+from homing.networks.modules import ACTIVATIONS, COMPUTE_DTYPES, MLP, Dense, NetConfig, depth_of, nets_of
 from homing.networks.optim import ADAM, Fit, adam, parameters
 from homing.networks.stack import Member, Stack
 
@@ -9,6 +9,7 @@ __all__ = [
     "ADAM",
     "COMPUTE_DTYPES",
     "MLP",
+    "Dense",
     "Fit",
     "Member",
     "NetConfig",

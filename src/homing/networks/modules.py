@@ -23,29 +23,29 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 COMPUTE_DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 
-# U(±1/√fan_in): a uniform law has variance bound²/3.
+# U(±1/√fan_in), as a variance: that of U(±b) is b²/3.
 KERNEL_INIT = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 
 LAYERS_PER_BLOCK = 4
-BLOCKS_LAID_OUT = 16
+MAX_UNROLLED_BLOCKS = 16
 
 
 @dataclasses.dataclass(frozen=True)
 class NetConfig:
-    """Shape of one network."""
+    """Architecture of one network."""
 
     width: int = 256
     """Units of each hidden layer."""
     depth: int = 2
-    """Hidden layers; with residual blocks a multiple of four, and the stem comes on top."""
+    """Hidden layers; with residual blocks a multiple of four, not counting the stem."""
     activation: str = "swish"
     """One of swish, relu, elu, gelu, tanh."""
     layer_norm: bool = False
     """LayerNorm before every activation."""
     residual: Literal["none", "blocks"] = "none"
-    """Blocks: a stem, then a skip around every four layers, as in the 1000-layer networks."""
+    """blocks: a stem, then a skip connection around every four layers."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Arithmetic of the layers; parameters stay float32."""
+    """Compute dtype of the layers; parameters are float32."""
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
@@ -64,13 +64,13 @@ class NetConfig:
 
 
 def nets_of(settings: Any) -> dict[str, NetConfig]:
-    """The networks among an agent's settings, by name."""
+    """The network configs among an agent's settings, by name."""
     found = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
     return {name: value for name, value in found.items() if isinstance(value, NetConfig)}
 
 
 def depth_of(agent: Any) -> int:
-    """Hidden layers of an agent's deepest network; 0 if its settings name none."""
+    """Hidden layers of an agent's deepest network; 0 if its settings have no network."""
     settings = getattr(agent, "config", None)
     nets = nets_of(settings) if dataclasses.is_dataclass(settings) else {}
     return max((net.depth for net in nets.values()), default=0)
@@ -80,8 +80,8 @@ def depth_of(agent: Any) -> int:
 def affine(x: Array, kernel: Array, bias: Array) -> Array:
     """x [..., in] · kernel [in, out] + bias [out].
 
-    Its gradient says in which steps it is computed: left to itself, XLA joins the slope of the activation to
-    the sum over rows that the bias needs, which on a GPU takes several times as long as the two apart.
+    The custom gradient prevents XLA from fusing the activation's derivative with the reduction for the bias
+    gradient, which is several times slower on a GPU than the two separately.
     """
     return jnp.dot(x, kernel) + bias
 
@@ -90,18 +90,18 @@ def _affine_forward(x: Array, kernel: Array, bias: Array) -> tuple[Array, tuple[
     return affine(x, kernel, bias), (x, kernel)
 
 
-def _affine_backward(saved: tuple[Array, Array], slope: Array) -> tuple[Array, Array, Array]:
+def _affine_backward(saved: tuple[Array, Array], grad: Array) -> tuple[Array, Array, Array]:
     x, kernel = saved
-    slope = jax.lax.optimization_barrier(slope)
-    rows, slopes = x.reshape(-1, x.shape[-1]), slope.reshape(-1, slope.shape[-1])
-    return jnp.dot(slope, kernel.T), jnp.dot(rows.T, slopes), jnp.sum(slopes, axis=0)
+    grad = jax.lax.optimization_barrier(grad)
+    inputs, grads = x.reshape(-1, x.shape[-1]), grad.reshape(-1, grad.shape[-1])
+    return jnp.dot(grad, kernel.T), jnp.dot(inputs.T, grads), jnp.sum(grads, axis=0)
 
 
 affine.defvjp(_affine_forward, _affine_backward)
 
 
 class Dense(nn.Module):
-    """A linear layer; parameters are float32, arithmetic is `dtype`."""
+    """A linear layer with float32 parameters, computed in `dtype`."""
 
     features: int
     dtype: Any = jnp.float32
@@ -114,7 +114,7 @@ class Dense(nn.Module):
 
 
 class Layer(nn.Module):
-    """Dense, LayerNorm if asked, activation."""
+    """Dense, optional LayerNorm, activation."""
 
     config: NetConfig
 
@@ -128,7 +128,7 @@ class Layer(nn.Module):
 
 
 class Block(nn.Module):
-    """Four layers and the skip around them; a scan's body, hence the second result."""
+    """Four layers with a skip connection; the body of a scan, hence the second output."""
 
     config: NetConfig
 
@@ -141,7 +141,7 @@ class Block(nn.Module):
 
 
 class MLP(nn.Module):
-    """Hidden layers, then a linear head of `outputs` units in float32."""
+    """Hidden layers, then a linear float32 head of `outputs` units."""
 
     config: NetConfig
     outputs: int
@@ -157,14 +157,14 @@ class MLP(nn.Module):
         return Dense(self.outputs, name="head")(x)
 
     def _blocks(self, x: Array) -> Array:
-        # One traced block for all of them: a thousand layers compile as fast as four. Up to 64 they are laid
-        # out one after the other: in a loop a GPU starts nearly three times as many kernels.
+        # A scan over blocks: a thousand layers compile as fast as four. Up to 64 layers the scan is unrolled,
+        # since a loop launches nearly three times as many kernels on a GPU.
         count = self.config.depth // LAYERS_PER_BLOCK
         scanned = nn.scan(
             Block,
             variable_axes={"params": 0},
             split_rngs={"params": True},
             length=count,
-            unroll=count if count <= BLOCKS_LAID_OUT else 1,
+            unroll=count if count <= MAX_UNROLLED_BLOCKS else 1,
         )
         return scanned(self.config, name="blocks")(x)[0]

@@ -1,4 +1,4 @@
-"""The optimiser step that all learners take: `adam` on a `Fit`."""
+"""The Adam step that all learners share."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from flax import struct
 
 from homing.types import Array, Metrics
 
-ADAM = optax.scale_by_adam()  # without a learning rate, which `adam` takes
+ADAM = optax.scale_by_adam()  # without the learning rate, an argument of `adam`
 
 
 class Fit(struct.PyTreeNode):
-    """What a network has learned: arrays only, so that any two have the same tree."""
+    """Parameters and optimiser state of a network; arrays only, so that any two have the same tree structure."""
 
     params: Any
     opt_state: Any
 
 
 def parameters(learner: Any) -> Any:
-    """A learner without its optimisers: enough to act and to value."""
+    """A learner without optimiser states: enough to act and to evaluate the critic."""
     is_fit = lambda x: isinstance(x, Fit)
     return jax.tree.map(lambda x: x.replace(opt_state=()) if is_fit(x) else x, learner, is_leaf=is_fit)
 
 
 def adam(fit: Fit, loss: Callable[[Any], tuple[Array, Metrics]], rates: Any) -> tuple[Fit, Metrics]:
-    """One step of Adam on `loss(params)`; `rates` is a prefix of the parameters' tree, [] or [M] each.
+    """One Adam step on `loss(params)`; `rates` is a tree prefix of the parameters with learning rates [] or [M].
 
-    One optimiser for all that an agent learns: its step is a single pass over the parameters.
+    An agent has one optimiser for all its networks, so that its step is a single pass over the parameters.
     """
     grads, metrics = jax.grad(loss, has_aux=True)(fit.params)
     directions, opt_state = ADAM.update(grads, fit.opt_state)

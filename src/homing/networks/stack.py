@@ -1,4 +1,4 @@
-"""Several networks in one: those of one shape run as batched products."""
+"""Several networks evaluated together: those of equal shape as batched matrix products."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Member(NamedTuple):
 
 
 class Stack:
-    """Networks side by side: those of one shape run as batched products, one kernel where each had its own.
+    """Named networks in groups of equal layer shapes, each group evaluated as batched matrix products.
 
-    Members of a group share their layers' shapes. Narrower inputs and outputs are filled up with zeros, whose
-    weights start at zero and never get a gradient, so that each member learns what it would learn alone.
-    Parameters: one pytree for each group, every leaf with the member axis [M, ...] first.
+    Narrower inputs and outputs are zero-padded; the padding's weights start at zero and get no gradient, so that
+    each member learns exactly as it would alone. Parameters: one pytree per group, leaves [M, ...] with the
+    member axis first.
     """
 
     def __init__(self, members: Mapping[str, Member]):
@@ -36,20 +36,20 @@ class Stack:
             self.groups["_".join(names)] = names
 
     def init(self, key: Key) -> dict[str, Any]:
-        """Fresh parameters."""
+        """Initial parameters."""
         keys = dict(zip(self.members, jax.random.split(key, len(self.members)), strict=True))
         return {group: self._init_group(group, keys) for group in self.groups}
 
     def __call__(self, params: dict[str, Any], **inputs: Array) -> tuple[Array, ...]:
-        """Outputs of the named members, in the order of the arguments; a group's inputs share their shape."""
+        """Outputs of the named members in argument order; inputs of a group have the same leading shape."""
         outputs: dict[str, Array] = {}
         for group, names in self.groups.items():
-            if asked := [name for name in names if name in inputs]:
-                outputs |= self._apply_group(params[group], group, asked, inputs)
+            if used := [name for name in names if name in inputs]:
+                outputs |= self._apply_group(params[group], group, used, inputs)
         return tuple(outputs[name] for name in inputs)
 
     def rates(self, **rates: Any) -> dict[str, Array]:
-        """For each group the rates of its members [M]."""
+        """Learning rates of the members [M], for each group."""
         return {
             group: jnp.stack([jnp.asarray(rates[name], jnp.float32) for name in names])
             for group, names in self.groups.items()
@@ -57,7 +57,7 @@ class Stack:
 
     def _sizes(self, group: str) -> tuple[int, int]:
         members = [self.members[name] for name in self.groups[group]]
-        # Rows of eight: what tensor cores read in one go.
+        # Input widths are multiples of eight, for tensor cores.
         return -(-max(m.inputs for m in members) // 8) * 8, max(m.outputs for m in members)
 
     def _init_group(self, group: str, keys: dict[str, Key]) -> Any:
@@ -66,41 +66,41 @@ class Stack:
         wide = MLP(self.members[names[0]].config, outputs)
         shapes = jax.eval_shape(wide.init, keys[names[0]], jnp.zeros((1, width), jnp.float32))["params"]
 
-        def fresh(name: str) -> Any:
+        def init_member(name: str) -> Any:
             member = self.members[name]
             params = MLP(member.config, member.outputs).init(
                 keys[name], jnp.zeros((1, member.inputs), jnp.float32)
             )
-            return jax.tree.map(lambda x, to: _fill(x, to.shape), params["params"], shapes)
+            return jax.tree.map(lambda x, to: _pad(x, to.shape), params["params"], shapes)
 
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(fresh, names))
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(init_member, names))
 
     def _apply_group(
-        self, params: Any, group: str, asked: list[str], inputs: dict[str, Array]
+        self, params: Any, group: str, used: list[str], inputs: dict[str, Array]
     ) -> dict[str, Array]:
         names = self.groups[group]
         width, outputs = self._sizes(group)
-        module = MLP(self.members[asked[0]].config, outputs)
+        module = MLP(self.members[used[0]].config, outputs)
 
         def apply(params: Any, x: Array) -> Array:
             outputs: Any = module.apply({"params": params}, x)
             return outputs
 
-        filled = [_fill(inputs[name], (*inputs[name].shape[:-1], width)) for name in asked]
-        if len(asked) == 1:
-            place = names.index(asked[0])
-            results = [apply(jax.tree.map(lambda leaf: leaf[place], params), filled[0])]
+        padded = [_pad(inputs[name], (*inputs[name].shape[:-1], width)) for name in used]
+        if len(used) == 1:
+            position = names.index(used[0])
+            results = [apply(jax.tree.map(lambda leaf: leaf[position], params), padded[0])]
         else:
-            if asked != names:
-                places = jnp.asarray([names.index(name) for name in asked])
-                params = jax.tree.map(lambda leaf: leaf[places], params)
-            results = jax.vmap(apply)(params, jnp.stack(filled))
+            if used != names:
+                positions = jnp.asarray([names.index(name) for name in used])
+                params = jax.tree.map(lambda leaf: leaf[positions], params)
+            results = jax.vmap(apply)(params, jnp.stack(padded))
         return {
             name: result[..., : self.members[name].outputs]
-            for name, result in zip(asked, results, strict=True)
+            for name, result in zip(used, results, strict=True)
         }
 
 
-def _fill(x: Array, shape: tuple[int, ...]) -> Array:
-    """`x` with zeros after its entries, up to `shape`."""
+def _pad(x: Array, shape: tuple[int, ...]) -> Array:
+    """Zero-pad x at the end of each axis to `shape`."""
     return jnp.pad(x, [(0, to - size) for size, to in zip(x.shape, shape, strict=True)])

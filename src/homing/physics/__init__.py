@@ -1,19 +1,20 @@
-"""The one seam to simulators: nothing outside this folder imports one."""
+"""Physics engines behind one interface; the only package that imports a simulator."""
 
 import os
 import sys
 
-# MuJoCo picks its way of drawing when it is first imported; without a screen only EGL works.
+# MuJoCo selects its rendering backend on first import; without a display only EGL works.
 if sys.platform == "linux" and not os.environ.get("DISPLAY"):
     os.environ.setdefault("MUJOCO_GL", "egl")
 
 from homing.physics.engine import (
     EULER_DAMPING_OFF,
     PIPELINES,
-    THEIRS,
+    REFERENCE_PIPELINES,
     Engine,
     Layout,
     Links,
+    State,
     Timing,
     load,
 )
@@ -23,11 +24,12 @@ from homing.physics.walls import WallWindow, block_for
 __all__ = [
     "EULER_DAMPING_OFF",
     "PIPELINES",
-    "THEIRS",
+    "REFERENCE_PIPELINES",
     "Engine",
     "Layout",
     "Links",
     "Model",
+    "State",
     "Timing",
     "WallWindow",
     "block_for",

@@ -1,4 +1,4 @@
-"""What engines on brax share, and brax's spring pipeline."""
+"""Base class of the brax engines, and brax's spring pipeline."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ Array = jax.Array
 
 
 def load_system(model: mujoco.MjModel) -> base.System:
-    """A brax system of a compiled model, without the note that brax prints at every load."""
-    with warnings.catch_warnings(), _on_the_cpu():
+    """A brax system from a compiled model, without brax's warning at every load."""
+    with warnings.catch_warnings(), _default_cpu():
         warnings.filterwarnings("ignore", message="Brax System")
         system = mjcf.load_model(model)
     mjcf.validate_model(model)
-    # brax would check the model again at every trace.
+    # brax would validate the model again at every trace.
     return system.replace(mj_model=None)
 
 
-def _on_the_cpu() -> contextlib.AbstractContextManager[Any]:
-    """Reading a model is some sixty tiny programs, each of which a GPU would compile for itself."""
+def _default_cpu() -> contextlib.AbstractContextManager[Any]:
+    """Load models on the CPU: it takes about sixty tiny programs, each slow to compile for a GPU."""
     try:
         return jax.default_device(jax.local_devices(backend="cpu")[0])
-    except RuntimeError:  # JAX was told to use nothing but the GPU
+    except RuntimeError:  # JAX_PLATFORMS excludes the CPU
         return contextlib.nullcontext()
 
 
 class BraxEngine:
-    """What two pipelines share; `_start` and `_frame` are theirs."""
+    """Base class: subclasses define `_start` and `_frame` for a single environment."""
 
     def __init__(self, model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]):
         self.system = load_system(model)
@@ -57,9 +57,9 @@ class BraxEngine:
         return jax.vmap(lambda q, qd: self._start(self.system, q, qd))(q, qd)
 
     def step(self, state, ctrl: Array):
-        return jax.vmap(self._step_lane)(state, ctrl)
+        return jax.vmap(self._step_one)(state, ctrl)
 
-    def _step_lane(self, state, ctrl: Array):
+    def _step_one(self, state, ctrl: Array):
         system = self._with_near_walls(state.x.pos)
         state = self._open(state)
         frame = lambda state, _: (self._frame(system, state, ctrl), None)
@@ -100,7 +100,7 @@ class BraxEngine:
 
 
 class SpringState(struct.PyTreeNode):
-    """What the spring pipeline must remember between steps; the rest of brax's state follows from it."""
+    """The part of brax's spring state that is carried between steps; the rest is derived from it."""
 
     q: Array
     qd: Array
@@ -111,7 +111,7 @@ class SpringState(struct.PyTreeNode):
 
 
 class Spring(BraxEngine):
-    """Maximal coordinates, joints as stiff springs, collisions as averaged impulses."""
+    """brax's spring pipeline: maximal coordinates, joints as stiff springs, collisions as averaged impulses."""
 
     def _start(self, system, q, qd):
         return self._close(spring.init(system, q, qd))
@@ -141,7 +141,7 @@ class Spring(BraxEngine):
         return SpringState(state.q, state.qd, state.x, state.xd, state.x_i, state.xd_i)
 
     def _inertia(self) -> base.Inertia:
-        # The pipeline moves links by softened masses and inertias; features tell of those.
+        # The pipeline integrates with scaled masses and inertias; the features report those.
         inertia = self.system.link.inertia
         diagonal = jax.vmap(jnp.diagonal)(inertia.i) ** (1 - self.system.spring_inertia_scale)
         mass = inertia.mass ** (1 - self.system.spring_mass_scale)

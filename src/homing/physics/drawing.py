@@ -1,4 +1,4 @@
-"""Pictures of a scene: link frames in, pixels out."""
+"""Rendering: link frames in, images out."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from homing.physics.models import GEOM_TYPES, Model
 
 ROBOT_RGBA = (0.86, 0.47, 0.24, 1.0)
 SKY = ((0.93, 0.95, 0.98), (0.62, 0.70, 0.80))
-# MuJoCo draws geoms of these groups; further ones are for collisions only.
-MOST_SHOWN_GROUP = 2
+# Geoms of higher groups are for collisions only and not rendered.
+MAX_VISIBLE_GROUP = 2
 SHAPES = {
     "plane": mujoco.mjtGeom.mjGEOM_PLANE,
     "sphere": mujoco.mjtGeom.mjGEOM_SPHERE,
@@ -29,7 +29,7 @@ GROUND = ((0.80, 0.82, 0.84), (0.70, 0.73, 0.76))
 
 @dataclass(frozen=True)
 class Camera:
-    """A view from `distance` metres at a point; azimuth and elevation in degrees."""
+    """A camera at `distance` metres from `target`; azimuth and elevation in degrees."""
 
     target: tuple[float, float, float]
     distance: float
@@ -39,7 +39,7 @@ class Camera:
 
 @dataclass(frozen=True)
 class Marker:
-    """A shape drawn into the picture only."""
+    """A visual shape that is not part of the model."""
 
     shape: str
     pos: tuple[float, float, float]
@@ -49,9 +49,9 @@ class Marker:
 
 @dataclass(frozen=True)
 class Shape:
-    """A geom to be drawn elsewhere than here: its link (−1: it stands still), its place in it, its look.
+    """A geom for external renderers: link index (−1: fixed to the world), pose in the link, colour.
 
-    size is MuJoCo's: radius, half lengths; a mesh has vertices [V, 3] and faces [F, 3] instead
+    size: as in MuJoCo, radius and half-lengths; a mesh has vertices [V, 3] and faces [F, 3] instead
     """
 
     link: int
@@ -65,15 +65,15 @@ class Shape:
 
 
 def shapes(model: Model, own_colours: Sequence[str]) -> list[Shape]:
-    """All geoms that are seen; the ground is a plane."""
-    _dress(model, set(own_colours), tile=1.0)
+    """All visible geoms; the ground is a plane."""
+    _apply_style(model, set(own_colours), tile=1.0)
     compiled = model.compile()
     kinds = {int(kind): name for name, kind in SHAPES.items()}
     found = []
     for geom in range(compiled.ngeom):
         kind = kinds.get(int(compiled.geom_type[geom]))
         rgba = tuple(map(float, compiled.geom_rgba[geom]))
-        if kind is None or compiled.geom_group[geom] > MOST_SHOWN_GROUP or rgba[3] == 0:
+        if kind is None or compiled.geom_group[geom] > MAX_VISIBLE_GROUP or rgba[3] == 0:
             continue
         vertices, faces = _mesh(compiled, int(compiled.geom_dataid[geom])) if kind == "mesh" else (None, None)
         size, pos, rot = (
@@ -92,11 +92,11 @@ def _mesh(model: mujoco.MjModel, mesh: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Drawer:
-    """Draws one lane of a model: close it, or use it in a `with`."""
+    """Renders one environment of a model; a context manager."""
 
     def __init__(self, model: Model, own_colours: Sequence[str], width: int, height: int, tile: float):
-        """own_colours: bodies that keep the colours of their geoms; tile: metres of a square of the floor."""
-        _dress(model, set(own_colours), tile)
+        """own_colours: bodies that keep their geoms' colours; tile: size of a floor tile in metres."""
+        _apply_style(model, set(own_colours), tile)
         model.spec.visual.global_.offwidth = width
         model.spec.visual.global_.offheight = height
         self.model = model.compile()
@@ -104,9 +104,9 @@ class Drawer:
         mujoco.mj_forward(self.model, self.data)
         try:
             self.renderer = mujoco.Renderer(self.model, height=height, width=width)
-        except Exception as error:  # each way of drawing fails with errors of its own
+        except Exception as error:  # each rendering backend raises its own errors
             raise HomingError(
-                f"no picture can be drawn here ({error}); on a machine without a screen install EGL "
+                f"rendering is not available ({error}); on a machine without a display install EGL "
                 "(Debian: libegl1) or set MUJOCO_GL=osmesa and install libosmesa6"
             ) from error
         for flag in ("mjRND_SHADOW", "mjRND_REFLECTION", "mjRND_HAZE"):
@@ -115,7 +115,7 @@ class Drawer:
     def draw(
         self, pos: np.ndarray, rot: np.ndarray, camera: Camera, markers: Sequence[Marker] = ()
     ) -> np.ndarray:
-        """[height, width, 3] uint8 of links at pos [L, 3] turned by rot [L, 4]."""
+        """Image [height, width, 3] uint8 of links at pos [L, 3] with rotations rot [L, 4]."""
         self._set_links(np.asarray(pos, float), np.asarray(rot, float))
         view = mujoco.MjvCamera()
         view.type = mujoco.mjtCamera.mjCAMERA_FREE
@@ -127,16 +127,16 @@ class Drawer:
         return self.renderer.render().copy()
 
     def _set_links(self, pos: np.ndarray, rot: np.ndarray) -> None:
-        """Geoms follow the links that the simulator tells, which need not agree with its joint angles."""
+        """Place geoms by the given link frames, which need not agree with MuJoCo's forward kinematics."""
         for geom in range(self.model.ngeom):
             body = self.model.geom_bodyid[geom]
             if body == 0:
                 continue
-            turned, placed = np.zeros(4), np.zeros(3)
-            mujoco.mju_mulQuat(turned, rot[body - 1], self.model.geom_quat[geom])
-            mujoco.mju_rotVecQuat(placed, self.model.geom_pos[geom], rot[body - 1])
-            self.data.geom_xpos[geom] = pos[body - 1] + placed
-            mujoco.mju_quat2Mat(self.data.geom_xmat[geom], turned)
+            geom_rot, offset = np.zeros(4), np.zeros(3)
+            mujoco.mju_mulQuat(geom_rot, rot[body - 1], self.model.geom_quat[geom])
+            mujoco.mju_rotVecQuat(offset, self.model.geom_pos[geom], rot[body - 1])
+            self.data.geom_xpos[geom] = pos[body - 1] + offset
+            mujoco.mju_quat2Mat(self.data.geom_xmat[geom], geom_rot)
 
     def _add(self, marker: Marker) -> None:
         scene = self.renderer.scene
@@ -162,9 +162,24 @@ class Drawer:
         self.close()
 
 
-def _dress(model: Model, own_colours: set[str], tile: float) -> None:
-    """One look for all robots, whatever their files say."""
+def _apply_style(model: Model, own_colours: set[str], tile: float) -> None:
+    """Give all models the same sky, ground, light and robot colour."""
     spec = model.spec
+    _set_textures(spec, tile)
+    _set_light(spec)
+    for body in spec.bodies:
+        for geom in body.geoms:
+            if int(geom.type) == int(GEOM_TYPES["plane"]):
+                geom.material, geom.rgba = "homing_ground", [1, 1, 1, 1]
+                geom.size = [40.0, 40.0, 1.0]
+            else:
+                geom.material = ""
+                if body.name not in own_colours and body.name != "world":
+                    geom.rgba = list(ROBOT_RGBA)
+
+
+def _set_textures(spec: mujoco.MjSpec, tile: float) -> None:
+    """Replace the sky, and add the material of the ground."""
     for texture in list(spec.textures):
         if texture.type == mujoco.mjtTexture.mjTEXTURE_SKYBOX:
             spec.delete(texture)
@@ -189,6 +204,10 @@ def _dress(model: Model, own_colours: set[str], tile: float) -> None:
     )
     ground = spec.add_material(name="homing_ground", texrepeat=[0.5 / tile, 0.5 / tile], texuniform=True)
     ground.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "homing_ground"
+
+
+def _set_light(spec: mujoco.MjSpec) -> None:
+    """Replace all lights by one directional light."""
     for light in list(spec.lights):
         spec.delete(light)
     spec.worldbody.add_light(
@@ -200,12 +219,3 @@ def _dress(model: Model, own_colours: set[str], tile: float) -> None:
         ambient=[0.25] * 3,
         specular=[0.1] * 3,
     )
-    for body in spec.bodies:
-        for geom in body.geoms:
-            if int(geom.type) == int(GEOM_TYPES["plane"]):
-                geom.material, geom.rgba = "homing_ground", [1, 1, 1, 1]
-                geom.size = [40.0, 40.0, 1.0]
-            else:
-                geom.material = ""
-                if body.name not in own_colours and body.name != "world":
-                    geom.rgba = list(ROBOT_RGBA)

@@ -1,12 +1,12 @@
-"""The seam: what the rest of Homing knows of a simulator.
+"""The engine interface: all that the rest of Homing uses of a simulator.
 
-An engine advances a batch of N independent copies of one model. Its states are opaque pytrees with the lane
-axis first; the rest of the code reads them only through the engine. Another simulator takes part by meeting
-`Engine` and being named in `ENGINES`.
+An engine steps N independent copies of one model. Its states are opaque pytrees with the environment axis
+first, read only through the engine. To add a simulator, implement `Engine` and add it to `_engine`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,17 +20,18 @@ from homing.physics.models import Model
 from homing.physics.walls import WallWindow
 
 Array = jax.Array
+State = Any  # the physics state of N environments: an opaque pytree, whose type depends on the engine
 
 
 @dataclass(frozen=True)
 class Timing:
-    """How one pipeline steps a body.
+    """Time discretisation and solver settings of a body on one pipeline.
 
     timestep: seconds of one physics step
-    frames:   physics steps in one environment step
-    gears:    motor gears where they differ from the robot file's
-    options:  solver options where they differ from the robot file's
-    contacts: that mjx reckons with at once, the deepest ones; all that are possible if not given
+    frames:   physics steps in one environment step (frame skip)
+    gears:    motor gears; None keeps those of the robot file
+    options:  MuJoCo solver options that override those of the robot file
+    contacts: maximum number of contacts that mjx considers, deepest first; None considers all
     """
 
     timestep: float
@@ -41,11 +42,12 @@ class Timing:
 
     @property
     def dt(self) -> float:
+        """Seconds of one environment step."""
         return self.timestep * self.frames
 
 
 class Links(struct.PyTreeNode):
-    """Frames of all links in the world, [N, L, ...]; quaternions have the scalar first."""
+    """World frames and velocities of all links, [N, L, ...]; quaternions are scalar first."""
 
     pos: Array
     rot: Array
@@ -55,7 +57,7 @@ class Links(struct.PyTreeNode):
 
 @dataclass(frozen=True)
 class Layout:
-    """Names and sizes of a model: `links` are its moving bodies in the simulator's order."""
+    """Names and sizes of a model; `links` are its moving bodies in the simulator's order."""
 
     links: tuple[str, ...]
     q_size: int
@@ -66,37 +68,44 @@ class Layout:
     joint_q: dict[str, int] = field(repr=False)  # joint name -> first entry in q
 
     def link(self, name: str) -> int:
+        """Index of a link by name."""
         if name not in self.links:
             raise unknown("link", name, (n for n in self.links if n))
         return self.links.index(name)
 
 
 class Engine(Protocol):
-    """A model that can be started and stepped, N lanes at a time."""
+    """A compiled model that steps N environments."""
 
     dt: float
     layout: Layout
 
-    def init(self, q: Array, qd: Array) -> Any:
-        """The state of lanes at rest in q [N, q_size] with velocities qd [N, qd_size]."""
+    def init(self, q: Array, qd: Array) -> State:
+        """The state at coordinates q [N, q_size] and velocities qd [N, qd_size]."""
         ...
 
-    def step(self, state: Any, ctrl: Array) -> Any:
+    def step(self, state: State, ctrl: Array) -> State:
         """One environment step (`frames` physics steps) under ctrl [N, act_size]."""
         ...
 
-    def q(self, state: Any) -> Array: ...
-
-    def qd(self, state: Any) -> Array: ...
-
-    def links(self, state: Any) -> Links: ...
-
-    def mass_features(self, state: Any) -> tuple[Array, Array]:
-        """Inertia [N, L, 10] and velocity [N, L, 6] of every link about the centre of mass of the whole."""
+    def q(self, state: State) -> Array:
+        """Joint coordinates [N, q_size]."""
         ...
 
-    def torques(self, state: Any, ctrl: Array) -> Array:
-        """Forces of the motors on the joints, [N, qd_size]."""
+    def qd(self, state: State) -> Array:
+        """Joint velocities [N, qd_size]."""
+        ...
+
+    def links(self, state: State) -> Links:
+        """World frames of all links."""
+        ...
+
+    def mass_features(self, state: State) -> tuple[Array, Array]:
+        """Inertia [N, L, 10] and velocity [N, L, 6] of every link about the robot's centre of mass."""
+        ...
+
+    def torques(self, state: State, ctrl: Array) -> Array:
+        """Actuator forces on the joints, [N, qd_size]."""
         ...
 
 
@@ -107,7 +116,7 @@ def load(model: Model, pipeline: str, timing: Timing, windows: tuple[WallWindow,
 
 
 def compiled(model: Model, timing: Timing) -> mujoco.MjModel:
-    """A model with the steps and the gears of a pipeline."""
+    """The MuJoCo model with the timestep, solver options and gears of `timing`."""
     if timing.frames < 1 or timing.timestep <= 0:
         raise ConfigError(f"a step needs at least one frame and a positive timestep, not {timing}")
     model.set_option(timestep=timing.timestep, **dict(timing.options))
@@ -116,8 +125,8 @@ def compiled(model: Model, timing: Timing) -> mujoco.MjModel:
     return model.compile()
 
 
-def _engine(pipeline: str) -> Any:
-    """What makes an engine; simulators are imported when they are asked for, which takes a while."""
+def _engine(pipeline: str) -> Callable[[mujoco.MjModel, Timing, tuple[WallWindow, ...]], Engine]:
+    """The engine constructor of a pipeline; simulators are imported lazily, since that takes seconds."""
     if pipeline == "spring":
         from homing.physics.spring.engine import spring_engine
 
@@ -138,13 +147,13 @@ def _engine(pipeline: str) -> Any:
 
 
 PIPELINES = ("spring", "generalized", "mjx")
-THEIRS = {"spring_brax": "spring", "generalized_brax": "generalized", "mjx_mujoco": "mjx"}
-"""The simulators' own pipelines, which ours are measured against: each is tuned like ours."""
+REFERENCE_PIPELINES = {"spring_brax": "spring", "generalized_brax": "generalized", "mjx_mujoco": "mjx"}
+"""The simulators' own pipelines, for comparison; each uses the timing of the pipeline it maps to."""
 EULER_DAMPING_OFF = ("disableflags", int(mujoco.mjtDisableBit.mjDSBL_EULERDAMP))
 
 
 def layout_of(model: mujoco.MjModel, init_q: np.ndarray) -> Layout:
-    """Names and sizes, read off a compiled model."""
+    """Names and sizes of a compiled model."""
     joints = [model.joint(i) for i in range(model.njnt)]
     ctrl_range = np.where(
         (model.actuator_ctrllimited == 1)[:, None], model.actuator_ctrlrange, np.array([-1.0, 1.0])

@@ -1,8 +1,9 @@
-"""brax's generalized pipeline with solvers of our own for what took most of its time.
+"""brax's generalized pipeline with faster solvers for contact forces and the mass matrix.
 
-A frame has two systems to solve: forces that keep contacts and joint limits, and the inverse of the mass
-matrix. brax solves both by loops of many small kernels, the first with a line search in each turn, which all
-lanes leave when the last one is done. Here both take a fixed number of short steps, and are more exact.
+Each physics step solves for contact and joint-limit forces and inverts the mass matrix. brax does both in
+`while` loops of many small kernels, the first with a line search in each iteration; batched, the loop runs
+until the slowest environment converges. Here both take a fixed number of cheap iterations and are more
+accurate.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ with quietly():
 
 Array = jax.Array
 State = generalized_base.State
-MOST_ROWS = 64
-"""Contacts and limits of a kernel: their matrices lie in the registers of four warps."""
+MAX_KERNEL_CONSTRAINTS = 64
+"""Largest number of contacts and limits of the kernel: its matrices are kept in the registers of four warps."""
 
 
 class Generalized(BraxEngine):
-    """Joint coordinates with a mass matrix; contacts and limits by forces that only push."""
+    """Generalized coordinates with a mass matrix; contacts and limits as non-negative constraint forces."""
 
     def _start(self, system: base.System, q: Array, qd: Array) -> State:
         return pipeline.init(system, q, qd)
 
     def _frame(self, system: base.System, state: State, ctrl: Array) -> State:
-        # A GPU would otherwise multiply with ten bits.
+        # The GPU default is TF32, with a mantissa of ten bits.
         with jax.default_matmul_precision("highest"):
             tau = actuator.to_tau(system, ctrl, state.q, state.qd)
             state = state.replace(qf_smooth=dynamics.forward(system, state, tau))
@@ -52,19 +53,19 @@ class Generalized(BraxEngine):
 
 
 class GeneralizedBrax(Generalized):
-    """The same as brax steps it, to compare."""
+    """brax's own step, for comparison."""
 
     def _frame(self, system: base.System, state: State, ctrl: Array) -> State:
         return pipeline.step(system, state, ctrl)
 
 
 def _constraint_force(state: State) -> Array:
-    """On the coordinates [D], of contacts and limits [C]."""
-    rows = state.con_jac
-    if not rows.shape[0]:
+    """Generalized force [D] of the contacts and limits [C]."""
+    jacobian = state.con_jac
+    if not jacobian.shape[0]:
         return jnp.zeros_like(state.qd)
-    given = (rows, state.mass_mx_inv, state.con_diag, state.qf_smooth, state.con_aref)
-    if not xla.kernels() or max(rows.shape) > MOST_ROWS:
+    given = (jacobian, state.mass_mx_inv, state.con_diag, state.qf_smooth, state.con_aref)
+    if not xla.kernels() or max(jacobian.shape) > MAX_KERNEL_CONSTRAINTS:
         return contact_forces(*given)
     from homing.physics import kernels
 

@@ -1,7 +1,7 @@
-"""Bodies without a joint do not move against their parents: their parts become the parents'.
+"""Merging of bodies without a joint into their parents.
 
-Places are written with six digits behind the point and a turn is left out where a body sits at its parent's
-origin, as brax does it, so that models are the same.
+Positions are written with six decimals, and a rotation is dropped where a body is at its parent's origin, as
+brax does it, so that the models are identical.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ def _merge(parent: ElementTree.Element) -> None:
 
 
 def _place(part: ElementTree.Element, pos: np.ndarray, quat: np.ndarray) -> None:
-    """A part of a body at `pos` and `quat`, seen from the body's parent."""
+    """Express a part of a body at `pos`, `quat` in the frame of the body's parent."""
     if "fromto" in part.attrib:
         ends = _numbers(part, "fromto", "").reshape(2, 3)
-        _write(part, "fromto", np.concatenate([pos + _turned(end, quat) for end in ends]))
+        _write(part, "fromto", np.concatenate([pos + _rotated(end, quat) for end in ends]))
         return
-    turn = np.zeros(4)
-    mujoco.mju_mulQuat(turn, quat, _numbers(part, "quat", "1 0 0 0"))
-    _write(part, "pos", pos + _turned(_numbers(part, "pos", "0 0 0"), quat))
-    _write(part, "quat", turn)
+    rot = np.zeros(4)
+    mujoco.mju_mulQuat(rot, quat, _numbers(part, "quat", "1 0 0 0"))
+    _write(part, "pos", pos + _rotated(_numbers(part, "pos", "0 0 0"), quat))
+    _write(part, "quat", rot)
 
 
-def _turned(vector: np.ndarray, quat: np.ndarray) -> np.ndarray:
-    turned = np.zeros(3)
-    mujoco.mju_rotVecQuat(turned, vector, quat)
-    return turned
+def _rotated(vector: np.ndarray, quat: np.ndarray) -> np.ndarray:
+    rotated = np.zeros(3)
+    mujoco.mju_rotVecQuat(rotated, vector, quat)
+    return rotated
 
 
-def _numbers(element: ElementTree.Element, name: str, usual: str) -> np.ndarray:
-    return np.array([float(word) for word in element.get(name, usual).split()])
+def _numbers(element: ElementTree.Element, name: str, default: str) -> np.ndarray:
+    return np.array([float(word) for word in element.get(name, default).split()])
 
 
 def _write(element: ElementTree.Element, name: str, values: np.ndarray) -> None:

@@ -1,7 +1,7 @@
-"""MuJoCo XLA behind the seam, with solvers of our own for contact forces and accelerations.
+"""MuJoCo XLA behind the engine interface, with faster solvers for contact forces and accelerations.
 
-A frame of MJX factorises a small matrix in every turn of its solver, which a GPU does by library calls, and
-searches along every way in a loop that all lanes leave when the last one is done.
+MJX factorises a small matrix in every solver iteration, which a GPU does by library calls, and its line search
+is a `while` loop that runs until the slowest environment is done.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ with quietly():
 
 Array = jax.Array
 MAX_ITERATIONS = 8
-"""Of the solver, where a model allows more: they are laid out, and it is exact before."""
-LARGEST = 40
-"""Coordinates up to which a matrix is eliminated entry by entry."""
-IN_REGISTERS = 24
-"""The same inside a kernel, where a triangle of it lies in a thread's registers."""
+"""Cap on the solver's iterations: they are unrolled, and it has converged by then."""
+MAX_COORDINATES = 40
+"""Largest number of coordinates for elimination by scalar operations."""
+MAX_KERNEL_COORDINATES = 24
+"""The same inside a kernel, where a triangle of the matrix is in a thread's registers."""
 
 
 class MjxState(struct.PyTreeNode):
-    """What MJX must remember between steps, and the link frames of its last kinematics pass."""
+    """The part of MJX's data that is carried between steps, and the link frames of its last kinematics pass."""
 
     q: Array
     qd: Array
@@ -47,13 +47,13 @@ class MjxState(struct.PyTreeNode):
 
 
 class MjxMujoco:
-    """MuJoCo's own dynamics and contact solver on the device."""
+    """MJX with its own contact solver."""
 
     def __init__(self, model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]):
         if model.na:
             raise ConfigError(
-                "this model has motors with a state of their own, which the mjx pipeline does not keep; "
-                "use motors without one"
+                "this model has actuators with internal state, which the mjx pipeline does not support; "
+                "use stateless actuators"
             )
         self.model = mjx.put_model(model, impl="jax")
         self.frames, self.contacts = timing.frames, timing.contacts
@@ -66,7 +66,7 @@ class MjxMujoco:
         return jax.vmap(self._start)(q, qd)
 
     def step(self, state: MjxState, ctrl: Array) -> MjxState:
-        return jax.vmap(self._step_lane)(state, ctrl)
+        return jax.vmap(self._step_one)(state, ctrl)
 
     def _start(self, q: Array, qd: Array) -> MjxState:
         data = mjx.make_data(self.model).replace(qpos=q, qvel=qd)
@@ -74,7 +74,7 @@ class MjxMujoco:
             data = part(self.model, data)
         return self._close(data)
 
-    def _step_lane(self, state: MjxState, ctrl: Array) -> MjxState:
+    def _step_one(self, state: MjxState, ctrl: Array) -> MjxState:
         model = self._with_near_walls(state.pos)
 
         def frame(_: Array, state: MjxState) -> MjxState:
@@ -115,20 +115,20 @@ class MjxMujoco:
 
     def mass_features(self, state: MjxState) -> tuple[Array, Array]:
         raise ConfigError(
-            "this body observes link inertias, which the mjx pipeline does not give; use spring"
+            "this body observes link inertias, which the mjx pipeline does not provide; use spring"
         )
 
     def torques(self, state: MjxState, ctrl: Array) -> Array:
         raise ConfigError(
-            "this body observes motor torques, which the mjx pipeline does not give; use spring"
+            "this body observes actuator torques, which the mjx pipeline does not provide; use spring"
         )
 
 
 class Mjx(MjxMujoco):
-    """The same equations, solved by steps that are laid out: see `homing.physics.solvers`."""
+    """MJX with the unrolled solvers of `homing.physics.solvers`; the equations are the same."""
 
     def _frame(self, model: mjx.Model, data: mjx.Data) -> mjx.Data:
-        # A GPU would otherwise multiply with ten bits.
+        # The GPU default is TF32, with a mantissa of ten bits.
         with jax.default_matmul_precision("highest"):
             for part in (mjx.kinematics, mjx.com_pos, mjx.crb, mjx.collision):
                 data = part(model, data)
@@ -138,14 +138,14 @@ class Mjx(MjxMujoco):
             return self._move(model, data, mjx.full_m(model, data), force)
 
     def _move(self, model: mjx.Model, data: mjx.Data, mass: Array, force: Array) -> mjx.Data:
-        # Computed once, instead of anew in every turn that reads them.
-        mass, force, rules = jax.lax.optimization_barrier((mass, force, _constraints(data)))
+        # The barrier stops XLA from recomputing these in every solver iteration.
+        mass, force, constraints = jax.lax.optimization_barrier((mass, force, _constraints(data)))
         iterations = min(int(model.opt.iterations), MAX_ITERATIONS)
-        acceleration, push = _constrained(mass, force, rules, data.qacc_warmstart, iterations)
-        taken = acceleration
+        acceleration, push = _constrained(mass, force, constraints, data.qacc_warmstart, iterations)
+        qacc = acceleration
         if not model.opt.disableflags & mjx.DisableBit.EULERDAMP:
-            taken = solve(mass + model.opt.timestep * jnp.diag(model.dof_damping), force + push)
-        moved = mjx.euler(_undamped(model), data.replace(qacc=taken))
+            qacc = solve(mass + model.opt.timestep * jnp.diag(model.dof_damping), force + push)
+        moved = mjx.euler(_undamped(model), data.replace(qacc=qacc))
         return moved.replace(qacc_warmstart=acceleration)
 
     @classmethod
@@ -153,30 +153,30 @@ class Mjx(MjxMujoco):
         """Why a model cannot run here, or None if it can."""
         has = {
             "elliptic friction cones": model.opt.cone != mujoco.mjtCone.mjCONE_PYRAMIDAL,
-            "another solver than Newton's": model.opt.solver != mujoco.mjtSolver.mjSOL_NEWTON,
-            "another integrator than Euler's": model.opt.integrator != mujoco.mjtIntegrator.mjINT_EULER,
-            "friction of joints": bool(np.any(model.dof_frictionloss)),
+            "a solver other than Newton's": model.opt.solver != mujoco.mjtSolver.mjSOL_NEWTON,
+            "an integrator other than Euler's": model.opt.integrator != mujoco.mjtIntegrator.mjINT_EULER,
+            "joint friction": bool(np.any(model.dof_frictionloss)),
             "tendons": model.ntendon > 0,
-            "many joints": model.nv > LARGEST,
+            "too many joints": model.nv > MAX_COORDINATES,
         }
         return next((f"it has {what}" for what, there in has.items() if there), None)
 
 
 def mjx_engine(model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]) -> MjxMujoco:
-    """This engine, or MuJoCo's own solver for a model that it cannot run."""
+    """`Mjx`, or `MjxMujoco` for a model that it does not support."""
     return (Mjx if Mjx.supports(model) is None else MjxMujoco)(model, timing, windows)
 
 
 def _constrained(
-    mass: Array, force: Array, rules: Constraints, before: Array, iterations: int
+    mass: Array, force: Array, constraints: Constraints, warm_start: Array, iterations: int
 ) -> tuple[Array, Array]:
     plain = functools.partial(constrained, iterations=iterations)
-    if not xla.kernels(asked_for=True) or len(force) > IN_REGISTERS:
-        return plain(mass, force, rules, before)
+    if not xla.kernels(asked_for=True) or len(force) > MAX_KERNEL_COORDINATES:
+        return plain(mass, force, constraints, warm_start)
     from homing.physics import kernels
 
     kernel = functools.partial(kernels.constrained, iterations=iterations)
-    return jax.lax.platform_dependent(mass, force, rules, before, cuda=kernel, default=plain)
+    return jax.lax.platform_dependent(mass, force, constraints, warm_start, cuda=kernel, default=plain)
 
 
 def _undamped(model: mjx.Model) -> mjx.Model:
@@ -185,7 +185,7 @@ def _undamped(model: mjx.Model) -> mjx.Model:
 
 
 def _with_deepest(data: mjx.Data, count: int | None) -> mjx.Data:
-    """Only the contacts that overlap most or are nearest; the others would be rows of zeros."""
+    """Keep the `count` deepest or nearest contacts; the others would mostly be inactive."""
     contact = data._impl.contact
     if count is None or count >= len(contact.dim) or len(set(contact.dim)) > 1:
         return data
@@ -201,7 +201,7 @@ def _constraints(data: mjx.Data) -> Constraints:
 
 
 def _initial(model: mujoco.MjModel) -> np.ndarray:
-    """The pose that a robot file names as its start, or the model's own."""
+    """The initial pose named in the robot file, or the model's default."""
     for i in range(model.nnumeric):
         if model.numeric(i).name == "init_qpos":
             return np.array(model.numeric(i).data)

@@ -1,7 +1,7 @@
-"""Building simulation models, on top of `mujoco.MjSpec`.
+"""Construction of simulation models on top of `mujoco.MjSpec`.
 
-A model starts from a robot file that brax ships, from MJCF text, or from nothing, and is then changed part by
-part. Goals are never part of it: whatever a robot file holds as a "target" is taken out.
+A model starts from a robot file of brax or from MJCF text, and is then edited. Goals are never part of it:
+"target" bodies of a robot file are removed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AXES = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0)}
 
 
 def _package_folder(name: str) -> Path:
-    """Where an installed package lies, which is not imported for it."""
+    """The folder of an installed package, found without importing it."""
     spec = find_spec(name)
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError(f"the package {name} is not installed; pip install {name}")
@@ -35,14 +35,14 @@ def _package_folder(name: str) -> Path:
 
 
 class Model:
-    """A model under construction; `compile` makes the simulator's own."""
+    """An editable model; `compile` turns it into a `mujoco.MjModel`."""
 
     def __init__(self, spec: mujoco.MjSpec):
         self.spec = spec
 
     @classmethod
     def from_brax(cls, asset: str, without: Iterable[str] = ()) -> Model:
-        """The robot in one of brax's asset files (`"ant.xml"`), less the named bodies."""
+        """The robot of a brax asset file (`"ant.xml"`), without the named bodies."""
         folder = _package_folder("brax") / "envs" / "assets"
         file = folder / asset
         if not file.is_file():
@@ -54,7 +54,7 @@ class Model:
         """A model from MJCF text. Bodies without a joint are merged into their parents."""
         try:
             model = cls(mujoco.MjSpec.from_string(merged(xml)))
-        except Exception as error:  # the parsers raise many kinds
+        except Exception as error:  # the parsers raise errors of many types
             raise ConfigError(f"this MJCF text cannot be read: {error}") from error
         for name in without:
             model.remove_body(name)
@@ -62,35 +62,36 @@ class Model:
         return model
 
     def _settle_total_mass(self) -> None:
-        """Turn a file's wish for a total mass into densities: MuJoCo gives the wish up, and bodies that are
-        added later would share in it.
-        """
-        wished = self.spec.compiler.settotalmass
-        if wished <= 0:
+        """Apply a file's `settotalmass` to densities now, so that bodies added later do not change it."""
+        total = self.spec.compiler.settotalmass
+        if total <= 0:
             return
         self.spec.compiler.settotalmass = -1
-        factor = wished / self._compile().body_mass.sum()
+        factor = total / self._compile().body_mass.sum()
         for geom in self.spec.geoms:
             geom.density *= factor
             if not np.isnan(geom.mass):
                 geom.mass *= factor
 
-    # -- looking things up ------------------------------------------------------------------------------
+    # -- lookup -----------------------------------------------------------------------------------------
 
     def body(self, name: str):
+        """The body of this name."""
         return _named("body", name, self.spec.bodies)
 
     def geom(self, name: str):
+        """The geom of this name."""
         return _named("geom", name, self.spec.geoms)
 
     @property
     def body_names(self) -> list[str]:
+        """Names of all bodies except the world."""
         return [b.name for b in self.spec.bodies if b.name != "world"]
 
-    # -- changing ---------------------------------------------------------------------------------------
+    # -- editing ----------------------------------------------------------------------------------------
 
     def remove_body(self, name: str) -> None:
-        """Take a body out, and its entries out of the per-body and per-coordinate numbers that brax reads."""
+        """Remove a body, and its entries in the custom numerics that brax reads per body or coordinate."""
         body = self.body(name)
         index = self.body_names.index(name)
         width = _coordinates(body)
@@ -106,7 +107,7 @@ class Model:
         self.spec.delete(body)
 
     def set_number(self, name: str, values: float | Sequence[float]) -> None:
-        """Set one of the custom numbers that simulators read."""
+        """Set a custom numeric."""
         data = np.atleast_1d(np.asarray(values, float))
         for numeric in self.spec.numerics:
             if numeric.name == name:
@@ -122,13 +123,14 @@ class Model:
     def set_contact(
         self, geoms: Iterable[str], contype: int | None = None, conaffinity: int | None = None
     ) -> None:
+        """Set the contact bits of geoms; None keeps a value."""
         for name in geoms:
             geom = self.geom(name)
             geom.contype = geom.contype if contype is None else contype
             geom.conaffinity = geom.conaffinity if conaffinity is None else conaffinity
 
     def set_material(self, density: float | None = None, solimp: Sequence[float] | None = None) -> None:
-        """Set the density or the contact impedance of every geom, also of those yet to be added."""
+        """Set the density or contact impedance of every geom, including those added later."""
         for geom in (*self.spec.geoms, self.spec.default.geom):
             if density is not None:
                 geom.density = density
@@ -136,10 +138,12 @@ class Model:
                 geom.solimp = [*solimp, *geom.solimp[len(solimp) :]]
 
     def set_gear(self, gears: Sequence[float]) -> None:
+        """Set the gears of all actuators."""
         for actuator, gear in zip(self.spec.actuators, gears, strict=True):
             actuator.gear = [gear, 0, 0, 0, 0, 0]
 
     def add_body(self, name: str, pos: Sequence[float]) -> None:
+        """Add a body to the world."""
         self.spec.worldbody.add_body(name=name, pos=list(pos))
 
     def add_slide(
@@ -151,7 +155,7 @@ class Model:
         damping: float = 0.0,
         armature: float = 0.0,
     ) -> None:
-        """A slide joint; every field is set, since a robot file's defaults would leak in otherwise."""
+        """Add a slide joint; every field is set, so that no default of the robot file applies."""
         self.body(body).add_joint(
             name=name,
             type=JOINT_TYPES["slide"],
@@ -176,7 +180,7 @@ class Model:
         mass: float | None = None,
         rgba: Sequence[float] | None = None,
     ) -> None:
-        """A geom on a body, or on the world for `None`; unset properties take the robot file's defaults."""
+        """Add a geom to a body, or to the world for None; unset properties take the robot file's defaults."""
         where = self.spec.worldbody if body is None else self.body(body)
         extra = {"density": density, "mass": mass, "rgba": None if rgba is None else list(rgba)}
         where.add_geom(
@@ -190,15 +194,15 @@ class Model:
         )
 
     def mark_touching(self, body: str, bit: int) -> None:
-        """Let every geom of a body and its children that can touch anything also meet contact bit `bit`."""
+        """Add contact bit `bit` to the affinity of all colliding geoms of a body and its children."""
         for geom in self._geoms_below(body):
             if geom.contype | geom.conaffinity:
                 geom.conaffinity |= bit
 
     def reach(self, body: str, bit: int) -> float:
-        """No point of a geom with contact bit `bit` is ever farther than this from the body's origin.
+        """Upper bound on the distance from the body's origin to any geom with contact bit `bit`.
 
-        Lengths add up along the chain of links, whatever the joints do.
+        Lengths are summed along the chain of links, for any joint angles.
         """
         model = self._compile()
         root = model.body(body).id
@@ -223,7 +227,7 @@ class Model:
             todo.extend(current.bodies)
 
     def compile(self) -> mujoco.MjModel:
-        """The simulator's model. `init_qpos` grows by zeros for joints that were added."""
+        """The compiled model; `init_qpos` is padded with zeros for added joints."""
         model = self._compile()
         for numeric in self.spec.numerics:
             if numeric.name == "init_qpos" and len(numeric.data) < model.nq:
@@ -239,13 +243,13 @@ class Model:
 
 
 def _coordinates(body) -> int:
-    """How many entries of q a body's joints take."""
+    """Number of entries in q of a body's joints."""
     widths = {int(mujoco.mjtJoint.mjJNT_FREE): 7, int(mujoco.mjtJoint.mjJNT_BALL): 4}
     return sum(widths.get(int(joint.type), 1) for joint in body.joints)
 
 
 def _like(spec: mujoco.MjSpec, field: str, value: float):
-    """`value` in the shape that this MuJoCo's joints have for `field` (a number, or a polynomial's terms)."""
+    """`value` in the shape of a joint's `field` in this MuJoCo: a scalar, or polynomial coefficients."""
     default = getattr(spec.default.joint, field)
     if np.ndim(default) == 0:
         return value
@@ -253,7 +257,7 @@ def _like(spec: mujoco.MjSpec, field: str, value: float):
 
 
 def _joint_offset(model: mujoco.MjModel, body: int) -> float:
-    """How far a body's joints sit from its origin: turning about them swings the origin."""
+    """Largest distance of a body's joints from its origin, about which the origin can rotate."""
     first = model.body_jntadr[body]
     places = model.jnt_pos[first : first + model.body_jntnum[body]]
     return float(np.max(np.linalg.norm(places, axis=-1), initial=0.0))

@@ -1,4 +1,4 @@
-"""Importing simulators without what they print and warn about optional parts of theirs."""
+"""Importing simulators without their output and warnings about optional dependencies."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
+    """Suppress standard output and warnings."""
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -1,7 +1,8 @@
-"""Small systems that physics solves in every frame, without loops that lanes would have to wait in.
+"""Solvers for the small systems of a physics step, with a fixed number of unrolled iterations.
 
-A simulator's own solvers stop when they are exact enough. Side by side, all lanes then wait for the slowest,
-and every turn is a handful of tiny kernels. Here each takes a fixed number of steps, laid out in the program.
+A simulator's own solvers iterate until convergence. Batched, all environments wait for the slowest, and every
+iteration is a handful of tiny kernels. Here each solver has a fixed number of iterations, unrolled in the
+program.
 """
 
 from __future__ import annotations
@@ -15,103 +16,117 @@ from jax.scipy.linalg import cho_factor, cho_solve
 
 Array = jax.Array
 ITERATIONS = 24  # of `non_negative`
-LOOKS = 3  # of `best_step`; more of them do not make accelerations more exact
-BLOCK = 6  # rows that `eliminated` takes at a time
+LINE_SEARCH_POINTS = 3  # of `line_search`; more do not make accelerations more accurate
+BLOCK = 6  # rows that `eliminated` processes at a time
 TINY = 1e-9
 
 
 class Constraints(NamedTuple):
-    """Rows [C] that push where they are violated: with k min(Ja − b, 0)² / 2 each, `always` also beyond 0."""
+    """Soft constraints [C] with the cost ½ k min(Ja − b, 0)² each; equalities with ½ k (Ja − b)²."""
 
-    rows: Array  # J [C, D]
-    wanted: Array  # b [C]
+    jacobian: Array  # J [C, D]
+    target: Array  # b [C]
     stiffness: Array  # k [C]
-    always: Array  # [C], of booleans
+    equality: Array  # [C] bool
 
-    def pushing(self, above: Array) -> Array:
-        """k [..., C] of the rows that push where Ja − b is `above`, 0 of the others."""
-        return jnp.where(self.always | (above < 0), self.stiffness, 0.0)
+    def active_stiffness(self, residual: Array) -> Array:
+        """k [..., C] of the constraints that are active at the residual Ja − b, 0 for the others."""
+        return jnp.where(self.equality | (residual < 0), self.stiffness, 0.0)
 
 
 def constrained(
-    mass: Array, force: Array, rules: Constraints, before: Array, iterations: int
+    mass: Array, force: Array, constraints: Constraints, warm_start: Array, iterations: int
 ) -> tuple[Array, Array]:
-    """Accelerations a [D] and what the rules add to the force [D]: least is the sum of
+    """Accelerations a [D] and constraint forces [D] that minimise
 
-        ½ (a − M⁻¹f)ᵀ M (a − M⁻¹f)   and   ½ Σ kᵢ min(Jᵢa − bᵢ, 0)².
+        ½ (a − M⁻¹f)ᵀ M (a − M⁻¹f)   +   ½ Σ kᵢ min(Jᵢa − bᵢ, 0)².
 
-    Newton's method from M⁻¹f or what was found `before`, whichever is better. Each turn goes as far as pays.
+    Newton's method with a line search, from M⁻¹f or `warm_start`, whichever has the lower cost.
     """
-    a = _best(mass, force, rules, (solve(mass, force), before))
-    above = rules.rows @ a - rules.wanted
+    jacobian = constraints.jacobian
+    a = _lowest_cost(mass, force, constraints, (solve(mass, force), warm_start))
+    residual = jacobian @ a - constraints.target
     for _ in range(iterations):
-        pushing = rules.pushing(above)
-        left = mass @ a - force
-        curvature = mass + jnp.einsum("c,ci,cj->ij", pushing, rules.rows, rules.rows)
-        way = -solve(curvature, left + rules.rows.T @ (pushing * above))
-        rise = rules.rows @ way
-        step = best_step(way @ left, way @ (mass @ way), above, rise, rules)
-        a, above = a + step * way, above + step * rise
-    return a, -rules.rows.T @ (rules.pushing(above) * above)
+        stiffness = constraints.active_stiffness(residual)
+        smooth_gradient = mass @ a - force
+        hessian = mass + jnp.einsum("c,ci,cj->ij", stiffness, jacobian, jacobian)
+        direction = -solve(hessian, smooth_gradient + jacobian.T @ (stiffness * residual))
+        residual_rate = jacobian @ direction
+        step = line_search(
+            direction @ smooth_gradient, direction @ (mass @ direction), residual, residual_rate, constraints
+        )
+        a, residual = a + step * direction, residual + step * residual_rate
+    return a, -jacobian.T @ (constraints.active_stiffness(residual) * residual)
 
 
-def _best(mass: Array, force: Array, rules: Constraints, starts: tuple[Array, ...]) -> Array:
-    """The start for which the sum is least."""
-    tried = jnp.stack(starts)
-    above = tried @ rules.rows.T - rules.wanted
-    smooth = jnp.sum((tried @ mass - force) * (tried - starts[0]), axis=1)
-    costs = smooth + jnp.sum(rules.pushing(above) * above * above, axis=1)
-    return tried[jnp.argmin(costs)]
+def _lowest_cost(mass: Array, force: Array, constraints: Constraints, starts: tuple[Array, ...]) -> Array:
+    """The starting point of lowest cost; the first of `starts` is M⁻¹f."""
+    candidates = jnp.stack(starts)
+    residual = candidates @ constraints.jacobian.T - constraints.target
+    smooth = jnp.sum((candidates @ mass - force) * (candidates - starts[0]), axis=1)
+    costs = smooth + jnp.sum(constraints.active_stiffness(residual) * residual * residual, axis=1)
+    return candidates[jnp.argmin(costs)]
 
 
-def whole_or_none(slope: Array, bend: Array, above: Array, rise: Array, rules: Constraints) -> Array:
-    """The t of 0 and 1 for which what `best_step` looks at is less."""
-    there = above + rise
-    pushes = rules.pushing(there) * there * there - rules.pushing(above) * above * above
-    gain = -(2 * slope + bend + jnp.sum(pushes))
+def full_step_or_none(
+    slope: Array, curvature: Array, residual: Array, residual_rate: Array, constraints: Constraints
+) -> Array:
+    """The t in {0, 1} of lower cost, for the cost of `line_search`."""
+    ahead = residual + residual_rate
+    change = (
+        constraints.active_stiffness(ahead) * ahead * ahead
+        - constraints.active_stiffness(residual) * residual * residual
+    )
+    gain = -(2 * slope + curvature + jnp.sum(change))
     return jnp.where(gain > 0, jnp.ones(()), jnp.zeros(()))
 
 
-def best_step(slope: Array, bend: Array, above: Array, rise: Array, rules: Constraints) -> Array:
-    """The t ≥ 0 for which `slope`·t + ½ `bend`·t² + ½ Σ kᵢ min(aboveᵢ + t·riseᵢ, 0)² is least, nearly.
+def line_search(
+    slope: Array, curvature: Array, residual: Array, residual_rate: Array, constraints: Constraints
+) -> Array:
+    """Approximate minimiser t ≥ 0 of slope·t + ½ curvature·t² + ½ Σ kᵢ min(residualᵢ + t·rateᵢ, 0)².
 
-    Its derivative is a rising chain of straight lines. Each look follows the line that it is on to where that
-    is 0, or, if this is outside of the interval that is left, the line between its ends. Along a way of
-    Newton's method the first line is 0 at 1, where the looking begins.
+    The derivative is piecewise linear and increasing. Each point takes a Newton step on the current segment,
+    or, if that leaves the bracket, a secant step between the ends of the bracket. Along a Newton direction the
+    first segment has its root at t = 1, where the search starts.
     """
     low, high, t = jnp.zeros(()), jnp.full((), jnp.inf), jnp.ones(())
-    at_low, at_high = slope + jnp.sum(rules.pushing(above) * rise * above), jnp.zeros(())
-    for _ in range(LOOKS):
-        there = above + t * rise
-        push = rules.pushing(there) * rise
-        value, steep = slope + t * bend + jnp.sum(push * there), bend + jnp.sum(push * rise)
+    stiffness = constraints.active_stiffness(residual)
+    at_low, at_high = slope + jnp.sum(stiffness * residual_rate * residual), jnp.zeros(())
+    for _ in range(LINE_SEARCH_POINTS):
+        there = residual + t * residual_rate
+        push = constraints.active_stiffness(there) * residual_rate
+        value, steep = (
+            slope + t * curvature + jnp.sum(push * there),
+            curvature + jnp.sum(push * residual_rate),
+        )
         below = value <= 0
         low, at_low = jnp.where(below, t, low), jnp.where(below, value, at_low)
         high, at_high = jnp.where(below, high, t), jnp.where(below, at_high, value)
-        ahead = t - value / jnp.maximum(steep, TINY)
-        between = low - at_low * (high - low) / jnp.maximum(at_high - at_low, TINY)
-        t = jnp.where((ahead >= low) & (ahead <= high), ahead, between)
+        newton = t - value / jnp.maximum(steep, TINY)
+        secant = low - at_low * (high - low) / jnp.maximum(at_high - at_low, TINY)
+        t = jnp.where((newton >= low) & (newton <= high), newton, secant)
     return t
 
 
 def solve(matrix: Array, right: Array) -> Array:
     """x [D] with Ax = b for a positive definite A [D, D]."""
-    # A CPU's library is quick with small matrices, a GPU's is not.
-    return jax.lax.platform_dependent(matrix, right, cpu=_by_library, default=eliminated)
+    # Library calls are fast for small matrices on a CPU, but not on a GPU.
+    return jax.lax.platform_dependent(matrix, right, cpu=_cholesky_solve, default=eliminated)
 
 
-def _by_library(matrix: Array, right: Array) -> Array:
+def _cholesky_solve(matrix: Array, right: Array) -> Array:
     return cho_solve(cho_factor(matrix), right)
 
 
 def eliminated(matrix: Array, right: Array) -> Array:
-    """The same, a block of rows and columns after the other."""
+    """`solve` by blockwise Gauss-Jordan elimination."""
     size = matrix.shape[0]
     left = jnp.concatenate([matrix, right[:, None]], axis=1)
     for first in range(0, size, BLOCK):
         count = min(BLOCK, size - first)
         here = slice(first, first + count)
-        pivot = _inverse_of_few(left[here, :count])
+        pivot = _small_inverse(left[here, :count])
         columns, rest = left[:, :count], left[:, count:]
         rows = _product(pivot, rest[here])
         cleared = rest - _product(columns, rows)
@@ -120,12 +135,12 @@ def eliminated(matrix: Array, right: Array) -> Array:
 
 
 def _product(a: Array, b: Array) -> Array:
-    """ab as a sum of few terms, which merges with what is around it."""
+    """ab as an explicit sum of few terms, which XLA fuses with its surroundings."""
     return sum((a[:, k, None] * b[k] for k in range(1, a.shape[1])), a[:, 0, None] * b[0])
 
 
-def _inverse_of_few(matrix: Array) -> Array:
-    """The inverse of a small matrix, entry by entry: one kernel."""
+def _small_inverse(matrix: Array) -> Array:
+    """The inverse of a small matrix by scalar operations: one kernel."""
     size = range(matrix.shape[0])
     entries = [[matrix[i, j] for j in size] for i in size]
     for k in size:
@@ -141,7 +156,7 @@ def _inverse_of_few(matrix: Array) -> Array:
 
 
 def inverse(matrix: Array) -> Array:
-    """Of a positive definite matrix [D, D], one row and column after the other; no pivot can be zero."""
+    """Inverse of a positive definite matrix [D, D] by Gauss-Jordan elimination; no pivot can be zero."""
     for k in range(matrix.shape[0]):
         pivot = matrix[k, k]
         row, column = matrix[k] / pivot, matrix[:, k]
@@ -153,48 +168,57 @@ def inverse(matrix: Array) -> Array:
     return matrix
 
 
-class Sums(NamedTuple):
-    """How sums of products are formed: by XLA, or inside a kernel."""
+class MatrixOps(NamedTuple):
+    """Implementation of matrix products: by XLA, or inside a kernel."""
 
     times: Callable[[Array, Array], Array]  # vA
     product: Callable[[Array, Array], Array]  # AᵀB
 
 
-SUMS = Sums(lambda vector, matrix: vector @ matrix, lambda a, b: a.T @ b)
+XLA_OPS = MatrixOps(lambda vector, matrix: vector @ matrix, lambda a, b: a.T @ b)
 
 
 def contact_forces(
-    rows: Array, inverse_mass: Array, softness: Array, force: Array, wanted: Array, by: Sums = SUMS
+    jacobian: Array,
+    inverse_mass: Array,
+    softness: Array,
+    force: Array,
+    target: Array,
+    ops: MatrixOps = XLA_OPS,
 ) -> Array:
-    """On the coordinates [D], of contacts and limits [C] that only push: Jᵀx with the x ≥ 0 for which
+    """Generalized force Jᵀx [D] of contacts and limits [C], with the x ≥ 0 that minimises the norm of
 
-    (J M⁻¹ Jᵀ + diag(softness)) x + J M⁻¹ f − b is as near to 0 as may be.
+    (J M⁻¹ Jᵀ + diag(softness)) x + J M⁻¹ f − b.
     """
-    moved = by.product(inverse_mass, rows.T)  # M⁻¹Jᵀ [D, C]
-    places = jnp.arange(len(softness))
-    soft = jnp.where(places[:, None] == places[None, :], softness[:, None], 0.0)
-    x = non_negative(by.product(moved, rows.T) + soft, by.times(force, moved) - wanted, by=by)
-    return by.times(x, rows)
+    response = ops.product(inverse_mass, jacobian.T)  # M⁻¹Jᵀ [D, C]
+    index = jnp.arange(len(softness))
+    soft = jnp.where(index[:, None] == index[None, :], softness[:, None], 0.0)
+    x = non_negative(ops.product(response, jacobian.T) + soft, ops.times(force, response) - target, ops=ops)
+    return ops.times(x, jacobian)
 
 
-def non_negative(matrix: Array, offset: Array, iterations: int = ITERATIONS, by: Sums = SUMS) -> Array:
-    """The x ≥ 0 [C] for which ½|Ax + b|² is least, nearly: projected gradients with momentum.
+def non_negative(
+    matrix: Array, offset: Array, iterations: int = ITERATIONS, ops: MatrixOps = XLA_OPS
+) -> Array:
+    """Approximate minimiser x ≥ 0 [C] of ½|Ax + b|², by projected gradient descent with Nesterov momentum.
 
-    Columns of A are scaled to equal length first, which takes a tenth of the iterations for the same error;
-    columns of zeros (contacts that do not touch) get x = 0. The step length is a bound: no line search.
+    Columns of A are normalised first, which needs a tenth of the iterations for the same error; zero columns
+    (inactive contacts) get x = 0. The step size is a Lipschitz bound, so there is no line search.
     """
     length = jnp.sqrt(jnp.sum(matrix * matrix, axis=0))
     scale = jnp.where(length > 0, 1 / jnp.maximum(length, TINY), 0.0)
     columns = matrix * scale[None, :]
-    curvature = by.product(columns, columns)
-    slope = by.times(offset, columns)
-    # No eigenvalue is larger than a row's sum of sizes, nor than the root of the sum of squares.
+    curvature = ops.product(columns, columns)
+    slope = ops.times(offset, columns)
+    # The largest eigenvalue is at most the maximum absolute row sum, and at most the Frobenius norm.
     largest = jnp.minimum(
         jnp.max(jnp.sum(jnp.abs(curvature), axis=1)), jnp.sqrt(jnp.sum(curvature * curvature))
     )
     step = 1 / jnp.maximum(largest, TINY)
     x = ahead = jnp.zeros_like(offset)
-    for momentum in _momenta(iterations):  # no loop, and no product: an iteration is one kernel or two
+    for momentum in _momenta(
+        iterations
+    ):  # unrolled, without matrix products: an iteration is one or two kernels
         gradient = jnp.sum(curvature * ahead[None, :], axis=1) + slope
         after = jnp.maximum(ahead - step * gradient, 0.0)
         x, ahead = after, after + momentum * (after - x)
@@ -202,7 +226,7 @@ def non_negative(matrix: Array, offset: Array, iterations: int = ITERATIONS, by:
 
 
 def _momenta(iterations: int) -> list[float]:
-    """(tₖ − 1)/tₖ₊₁ with tₖ₊₁ = (1 + √(1 + 4tₖ²))/2."""
+    """Nesterov momenta (tₖ − 1)/tₖ₊₁ with tₖ₊₁ = (1 + √(1 + 4tₖ²))/2."""
     found, t = [], 1.0
     for _ in range(iterations):
         after = (1 + (1 + 4 * t * t) ** 0.5) / 2

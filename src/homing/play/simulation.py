@@ -16,7 +16,7 @@ from homing.data.rollout import after_step, first_plan, next_actions
 from homing.envs.goal_space import GoalSpace, goal_space
 from homing.envs.reset_pool import STARTS_PER_ENV
 from homing.types import Array, EnvState, Key
-from homing.viz.critic_map import Scale, asked, scale_of
+from homing.viz.critic_map import Scale, scale_of, value_function
 from homing.viz.render import aimed
 from homing.viz.video import Actor
 
@@ -125,7 +125,7 @@ class Simulation:
 
     @cached_property
     def _values(self) -> Any:
-        return asked(self.actor, "goals")
+        return value_function(self.actor, "goals")
 
     def critic(self) -> np.ndarray:
         """What the critic thinks of every goal on the floor from here [rows, columns]; high is near."""

@@ -1,1 +1,1 @@
-"""Studies: agents × environments × settings × seeds, and the figure that they make."""
+"""Studies: grids of agents × environments × settings × seeds, planned, run locally or on a cluster, and reported."""

@@ -1,4 +1,4 @@
-"""Programs as jobs of a cluster: Slurm through submitit, or submitit's own local jobs."""
+"""Programs as cluster jobs: Slurm through submitit, or submitit's local jobs."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from homing.errors import ConfigError, HomingError
 from homing.studies.folder import ProgramFolder, StudyFolder
 
+if TYPE_CHECKING:
+    from homing.studies.running import Where
+
 POLL_SECONDS = {"slurm": 5.0, "submitit-local": 0.3}
-PATIENCE_SECONDS = {"slurm": 30.0, "submitit-local": 2.0}  # files of a node that died may come late
-KILL_SECONDS = 300.0  # within which a batch system kills a job that it has asked to end
+PATIENCE_SECONDS = {"slurm": 30.0, "submitit-local": 2.0}  # files of a dead node may appear late
+KILL_SECONDS = 300.0  # within which a batch system kills a job after its termination signal
 LOG_LINES = 8
-# A job is asked to stop this long before its time is up: as long as a checkpoint may take.
+# `signal_delay_s` before its time limit, a job is signalled to save a checkpoint.
 DEFAULTS: dict[str, Any] = {
     "timeout_min": 240,
     "signal_delay_s": 120,
@@ -28,17 +31,18 @@ DEFAULTS: dict[str, Any] = {
     "tasks_per_node": 1,
 }
 LOCAL = ("timeout_min", "signal_delay_s", "gpus_per_node", "tasks_per_node")
-MOST_TIMEOUTS = 1_000  # times that a job may use up its time limit and go on after it
+MAX_TIMEOUTS = 1_000  # requeues of a job that reaches its time limit
 
 
 class Task:
-    """What a job does: train a program from where it is. submitit asks `checkpoint` what comes next."""
+    """The callable of a job: train a program from its last checkpoint; submitit calls `checkpoint` to requeue."""
 
     def __init__(self, study: str, id: str, cpu: bool = False):
         self.study, self.id, self.cpu = study, id, cpu
 
     @property
     def program(self) -> ProgramFolder:
+        """The folder of the task's program."""
         return StudyFolder(self.study).program(self.id)
 
     def __call__(self) -> str:
@@ -49,16 +53,16 @@ class Task:
             api.choose_device(self.cpu)
             outcome = work(StudyFolder.existing(self.study), self.id)
         if outcome.signum in (signal.SIGUSR1, signal.SIGUSR2):
-            # Saved; now submitit's own handler, which is in place again, puts the job back in the queue.
+            # The state is saved; submitit's handler, which is restored by now, requeues the job.
             signal.raise_signal(signal.SIGUSR2)
         elif outcome.signum is not None:
-            # Cancelled, or pre-empted: the batch system knows which, and ends the job either way.
+            # Cancelled or pre-empted: the batch system will kill the job in both cases.
             time.sleep(KILL_SECONDS)
-            raise HomingError(f"asked to stop by signal {outcome.signum}")
+            raise HomingError(f"stopped by signal {outcome.signum}")
         return outcome.status
 
     def checkpoint(self) -> Any:
-        """The same once more: where it is, is on the disk."""
+        """Resubmit the same task; its progress is in the program's checkpoint."""
         from submitit.helpers import DelayedSubmission
 
         state = self.program.state()
@@ -66,11 +70,11 @@ class Task:
         return DelayedSubmission(Task(self.study, self.id, self.cpu))
 
     @contextlib.contextmanager
-    def _logged(self) -> Any:
-        """All output, also of libraries and of what may crash, in the program's log."""
+    def _logged(self) -> Iterator[None]:
+        """Redirect all output of the process, including native code, to the program's log."""
         sys.stdout.flush()
         sys.stderr.flush()
-        kept = [os.dup(1), os.dup(2)]
+        saved = [os.dup(1), os.dup(2)]
         with open(self.program.log, "ab", buffering=0) as log:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
@@ -79,13 +83,13 @@ class Task:
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
-            for old, now in zip(kept, (1, 2), strict=True):
-                os.dup2(old, now)
+            for old, descriptor in zip(saved, (1, 2), strict=True):
+                os.dup2(old, descriptor)
                 os.close(old)
 
 
 def make_executor(kind: str, folder: Path, options: Mapping[str, Any]) -> Any:
-    """submitit's executor with our defaults; a wrong option is an error before anything is submitted."""
+    """A submitit executor with our defaults; wrong options raise before anything is submitted."""
     try:
         import submitit
     except ImportError:
@@ -93,11 +97,11 @@ def make_executor(kind: str, folder: Path, options: Mapping[str, Any]) -> Any:
     wanted = {**DEFAULTS, **options}
     try:
         if kind == "slurm":
-            executor = submitit.SlurmExecutor(folder, max_num_timeout=MOST_TIMEOUTS)
+            executor = submitit.SlurmExecutor(folder, max_num_timeout=MAX_TIMEOUTS)
             extra = {"requeue": True, **wanted.pop("additional_parameters", {})}
             executor.update_parameters(**executor._convert_parameters(wanted), additional_parameters=extra)
         else:
-            executor = submitit.LocalExecutor(folder, max_num_timeout=MOST_TIMEOUTS)
+            executor = submitit.LocalExecutor(folder, max_num_timeout=MAX_TIMEOUTS)
             executor.update_parameters(**{k: v for k, v in wanted.items() if k in LOCAL})
     except (ValueError, RuntimeError, TypeError, NameError) as error:
         raise ConfigError(f"{kind}: {error}") from None
@@ -105,9 +109,9 @@ def make_executor(kind: str, folder: Path, options: Mapping[str, Any]) -> Any:
 
 
 def run(
-    folder: StudyFolder, programs: Sequence[ProgramFolder], where: Any, say: Callable[[str], None]
+    folder: StudyFolder, programs: Sequence[ProgramFolder], where: Where, say: Callable[[str], None]
 ) -> int:
-    """Submit programs and, unless told otherwise, wait for them; returns the signal that ended the wait."""
+    """Submit programs and wait for them if `where.wait`; returns the signal that ended the wait, or 0."""
     options = dict(where.cluster)
     limit = int(options.get("array_parallelism", where.workers or DEFAULTS["array_parallelism"]))
     if limit < 1:
@@ -115,20 +119,20 @@ def run(
     options["array_parallelism"] = limit
     executor = make_executor(where.executor, folder.path / "cluster", options)
     if where.executor == "slurm":
-        crowd: Any = SlurmCrowd(executor, where.cpu)
+        jobs: SlurmJobs | LocalJobs = SlurmJobs(executor, where.cpu)
     elif not where.wait:
-        raise ConfigError("submitit-local ends with this process; it cannot do without waiting")
+        raise ConfigError("submitit-local jobs end with this process, so it has to wait for them")
     else:
-        crowd = LocalCrowd(executor, limit, where.cpu)
-    crowd.submit(folder, programs, say)
+        jobs = LocalJobs(executor, limit, where.cpu)
+    jobs.submit(folder, programs, say)
     if not where.wait:
-        say(f"jobs are in the queue; see how they fare with: homing study status {folder.path}")
+        say(f"jobs are queued; check them with: homing study status {folder.path}")
         return 0
-    return _wait(folder, programs, crowd, where.executor, say)
+    return _wait(folder, programs, jobs, where.executor, say)
 
 
-class SlurmCrowd:
-    """Jobs of a Slurm array; what is asked of squeue works without Slurm's accounting."""
+class SlurmJobs:
+    """Jobs of a Slurm array, monitored with squeue, which works without Slurm's accounting."""
 
     def __init__(self, executor: Any, cpu: bool):
         self.executor, self.cpu = executor, cpu
@@ -137,6 +141,7 @@ class SlurmCrowd:
     def submit(
         self, folder: StudyFolder, programs: Sequence[ProgramFolder], say: Callable[[str], None]
     ) -> None:
+        """Submit all programs as one job array."""
         with self.executor.batch():
             jobs = [
                 self.executor.submit(Task(str(folder.path), program.id, self.cpu)) for program in programs
@@ -147,32 +152,32 @@ class SlurmCrowd:
         say(f"submitted {len(jobs)} jobs: {', '.join(sorted({j.job_id.split('_')[0] for j in jobs}))}")
 
     def alive(self) -> set[str]:
-        """Ids of programs whose job waits or runs."""
+        """Ids of programs whose job is pending or running."""
         queue = _queue(self.jobs.values())
         return {id for id, job in self.jobs.items() if job in queue}
 
     def step(self) -> None:
-        """Slurm itself keeps to the limit."""
+        """Slurm itself enforces the limit on parallel jobs."""
 
 
 def _queue(jobs: Iterable[str]) -> set[str]:
-    """Those of the jobs that squeue knows; all of them while it does not answer."""
+    """The subset of jobs that are pending or running; all of them if squeue does not answer."""
     jobs = list(jobs)
     arrays = ",".join(sorted({job.split("_")[0] for job in jobs}))
     command = ["squeue", "--noheader", "--array", "--format=%i %A %T", f"--jobs={arrays}"]
     try:
-        asked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return set(jobs)
-    if asked.returncode and "Invalid job id" not in asked.stderr:
+    if answer.returncode and "Invalid job id" not in answer.stderr:
         return set(jobs)
-    rows = [line.split() for line in asked.stdout.splitlines() if line.strip()]
-    over = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL")
-    return {name for row in rows if len(row) == 3 and row[2] not in over for name in row[:2]}
+    rows = [line.split() for line in answer.stdout.splitlines() if line.strip()]
+    ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL")
+    return {name for row in rows if len(row) == 3 and row[2] not in ended for name in row[:2]}
 
 
-class LocalCrowd:
-    """submitit's local jobs, which would all start at once: no more than `limit` are submitted at a time."""
+class LocalJobs:
+    """submitit's local jobs, of which at most `limit` are submitted at a time, since each starts immediately."""
 
     def __init__(self, executor: Any, limit: int, cpu: bool):
         self.executor, self.limit, self.cpu = executor, limit, cpu
@@ -182,18 +187,21 @@ class LocalCrowd:
     def submit(
         self, folder: StudyFolder, programs: Sequence[ProgramFolder], say: Callable[[str], None]
     ) -> None:
+        """Queue all programs and submit the first ones."""
         for program in programs:
             program.write_state("queued", attempts=program.state().get("attempts", 0))
         self.waiting = [(folder, program) for program in programs]
         self.step()
 
     def step(self) -> None:
+        """Submit queued programs, up to the limit."""
         running = [job for job in self.jobs.values() if not job.done()]
         for folder, program in self.waiting[: max(self.limit - len(running), 0)]:
             self.jobs[program.id] = self.executor.submit(Task(str(folder.path), program.id, self.cpu))
             self.waiting = self.waiting[1:]
 
     def alive(self) -> set[str]:
+        """Ids of programs that are queued or running."""
         queued = {program.id for _, program in self.waiting}
         return queued | {id for id, job in self.jobs.items() if not job.done()}
 
@@ -201,44 +209,44 @@ class LocalCrowd:
 def _wait(
     folder: StudyFolder,
     programs: Sequence[ProgramFolder],
-    crowd: Any,
+    jobs: SlurmJobs | LocalJobs,
     kind: str,
     say: Callable[[str], None],
 ) -> int:
-    """Until every program has ended, and tell of each; Ctrl-C leaves the jobs alone."""
+    """Wait until every program has ended, and report each; Ctrl-C leaves the jobs running."""
     from homing.studies.running import line
 
-    open_ones = {program.id: program for program in programs}
+    pending = {program.id: program for program in programs}
     gone: dict[str, float] = {}
     try:
-        while open_ones:
+        while pending:
             time.sleep(POLL_SECONDS[kind])
-            crowd.step()
-            alive = crowd.alive()
-            for id, program in list(open_ones.items()):
+            jobs.step()
+            alive = jobs.alive()
+            for id, program in list(pending.items()):
                 gone.setdefault(id, time.monotonic()) if id not in alive else gone.pop(id, None)
                 waited = time.monotonic() - gone.get(id, time.monotonic())
                 if folder.status(program) == "failed" and id in alive:
-                    continue  # it is about to end
+                    continue  # its job is about to end
                 if _ended(folder, program, id in alive, waited > PATIENCE_SECONDS[kind]):
-                    del open_ones[id]
+                    del pending[id]
                     say(line(folder, program))
     except KeyboardInterrupt:
-        say("no longer waiting; the jobs go on")
+        say("stopped waiting; the jobs continue")
         return signal.SIGINT
     return 0
 
 
-def _ended(folder: StudyFolder, program: ProgramFolder, alive: bool, patience_is_over: bool) -> bool:
-    """Whether a program is over; one whose job went away without a word is marked as failed."""
+def _ended(folder: StudyFolder, program: ProgramFolder, alive: bool, timed_out: bool) -> bool:
+    """Whether a program has ended; one whose job disappeared without a final state is marked as failed."""
     status = folder.status(program)
     if status in ("finished", "failed"):
         return True
-    if alive or not patience_is_over:
+    if alive or not timed_out:
         return False
     state = program.state()
     tail = program.log.read_text(errors="replace").splitlines()[-LOG_LINES:] if program.log.exists() else []
-    error = f"its job {state.get('job', '')} ended while it was {status}; the end of {program.log}:"
-    told = {key: value for key, value in state.items() if key not in ("status", "error")}
-    program.write_state("failed", **told, error="\n".join([error, *tail]))
+    error = f"its job {state.get('job', '')} ended while it was {status}; last lines of {program.log}:"
+    fields = {key: value for key, value in state.items() if key not in ("status", "error")}
+    program.write_state("failed", **fields, error="\n".join([error, *tail]))
     return True

@@ -1,11 +1,11 @@
-"""The figure of a study, and the numbers in it, from its table alone."""
+"""The figure of a study and its summary numbers, from the table of results."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,11 +17,15 @@ from homing.runs.stats import estimate
 from homing.studies.spec import Figure
 from homing.studies.table import Row, axes_of
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
 HEAT = "viridis"
 
 
 def checked(figure: Figure, rows: Sequence[Row]) -> Figure:
-    """The figure, if the table has what it shows."""
+    """The figure, after checking that the table has its axes and metric."""
     axes = axes_of(rows)
     for role in ("panels", "lines", "rows", "columns"):
         axis = getattr(figure, role)
@@ -34,7 +38,7 @@ def checked(figure: Figure, rows: Sequence[Row]) -> Figure:
 
 
 def roles(figure: Figure, rows: Sequence[Row]) -> tuple[str, list[str]]:
-    """The axis of panels, and those whose combinations are lines or bars."""
+    """The axis of the panels, and the axes whose combinations are lines or bars."""
     axes = {name: labels for name, labels in axes_of(rows).items() if len(labels) > 1}
     panels = figure.panels or "env"
     if figure.kind == "heatmap":
@@ -49,10 +53,10 @@ def roles(figure: Figure, rows: Sequence[Row]) -> tuple[str, list[str]]:
 
 
 def groups_of(figure: Figure, rows: Sequence[Row]) -> list[Group]:
-    """The seeds of each panel and line, in the order of the table."""
+    """The seeds of each panel and line, in table order."""
     panels, lines = roles(figure, rows)
     if diverse := _hidden(rows, (panels, *lines)):
-        raise ConfigError(f"the figure would mix runs that differ in {diverse}; name it as panels or lines")
+        raise ConfigError(f"the figure would mix runs that differ in {diverse}; use it for panels or lines")
     members: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         method = ", ".join(_named(axis, row.get(axis), figure.kind) for axis in lines)
@@ -70,7 +74,7 @@ def groups_of(figure: Figure, rows: Sequence[Row]) -> list[Group]:
 
 
 def _hidden(rows: Sequence[Row], used: Sequence[str]) -> str:
-    """An axis on which the rows of one group differ, beside `agent`, which a method's name stands for."""
+    """An axis on which rows of the same group differ; empty if there is none."""
     seen: dict[tuple[Any, ...], Row] = {}
     axes = axes_of(rows)
     for row in rows:
@@ -82,7 +86,7 @@ def _hidden(rows: Sequence[Row], used: Sequence[str]) -> str:
 
 
 def _group(task: str, method: str, rows: Sequence[Row]) -> Group:
-    """Runs that were cut by seeds are one group."""
+    """One group of curves, also from runs that were split by seeds."""
     record = RunRecord(Path(rows[0]["run"]), {}, rows)
     return Group(method, task, list(curves_of(record, rows[0]["run"])))
 
@@ -94,15 +98,15 @@ def _shown(label: Any) -> str:
 
 
 def _named(axis: str, label: Any, kind: str) -> str:
-    """A label that says by itself what it is of; a heat map's axes say it."""
+    """A label that includes its axis where it would be ambiguous; heat maps label their axes."""
     shown = _shown(label)
     plain = kind == "heatmap" or (isinstance(label, str) and not shown[:1].isdigit())
     return shown if plain else f"{axis} {shown}"
 
 
 def summary(groups: Sequence[Group], name: str) -> list[dict[str, Any]]:
-    """Of each group its last value: IQM over seeds with its 95 % interval, and how many seeds."""
-    told = []
+    """Final value of each group: IQM over seeds with its 95 % interval, and the number of seeds."""
+    entries = []
     for group in groups:
         values = group.final(name)
         entry: dict[str, Any] = {"panel": group.task, "line": group.method, "seeds": len(group.curves)}
@@ -112,8 +116,8 @@ def summary(groups: Sequence[Group], name: str) -> list[dict[str, Any]]:
         if values.size:
             found = estimate(values)
             entry |= {"iqm": found.value, "low": found.low, "high": found.high, "counted": found.count}
-        told.append(entry)
-    return told
+        entries.append(entry)
+    return entries
 
 
 def draw(figure: Figure, rows: Sequence[Row], out: Path, title: str = "") -> list[Path]:
@@ -130,7 +134,7 @@ def draw(figure: Figure, rows: Sequence[Row], out: Path, title: str = "") -> lis
         out.parent.mkdir(parents=True, exist_ok=True)
         paths = [out] if out.suffix else [out.with_suffix(suffix) for suffix in (".png", ".pdf")]
         for path in paths:
-            # No date inside: the same table gives the same file.
+            # Without a date, so that the same table gives the same file.
             drawn.savefig(path, bbox_inches="tight", metadata=_undated(path))
     return paths
 
@@ -139,7 +143,7 @@ def _undated(path: Path) -> dict[str, Any]:
     return {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix, {})
 
 
-def _curves(groups: Sequence[Group], figure: Figure, rows: Sequence[Row]) -> Any:
+def _curves(groups: Sequence[Group], figure: Figure, rows: Sequence[Row]) -> Canvas:
     from homing.report.figures import curves
 
     drawn = curves(groups, figure.metric, "step", _colours(groups))
@@ -148,16 +152,16 @@ def _curves(groups: Sequence[Group], figure: Figure, rows: Sequence[Row]) -> Any
     return drawn
 
 
-def _bars(groups: Sequence[Group], figure: Figure, rows: Sequence[Row]) -> Any:
-    """A panel for each task: the last IQM of each method as a bar, with its interval."""
+def _bars(groups: Sequence[Group], figure: Figure, rows: Sequence[Row]) -> Canvas:
+    """A panel per task: the final IQM of each method as a bar, with its interval."""
     tasks = list(dict.fromkeys(group.task for group in groups))
     colours = _colours(groups)
-    told = {(s["panel"], s["line"]): s for s in summary(groups, figure.metric) if "iqm" in s}
+    entries = {(s["panel"], s["line"]): s for s in summary(groups, figure.metric) if "iqm" in s}
     drawn, panels = _panels(len(tasks), 0.6 + 0.22 * len(colours))
     for panel, task in zip(panels, tasks, strict=True):
         for y, (method, colour) in enumerate(colours.items()):
-            if (task, method) in told:
-                s = told[task, method]
+            if (task, method) in entries:
+                s = entries[task, method]
                 panel.barh(y, s["iqm"], color=colour, height=0.75)
                 panel.plot([s["low"], s["high"]], [y, y], color="#30363d", linewidth=1.2)
         panel.set_yticks(range(len(colours)), list(colours))
@@ -168,12 +172,12 @@ def _bars(groups: Sequence[Group], figure: Figure, rows: Sequence[Row]) -> Any:
     return drawn
 
 
-def _heatmap(groups: Sequence[Group], figure: Figure, rows: Sequence[Row]) -> Any:
-    """A panel for each task and each value of further axes: the last IQM over two axes."""
+def _heatmap(groups: Sequence[Group], figure: Figure, rows: Sequence[Row]) -> Canvas:
+    """A panel per task and value of further axes: the final IQM over two axes."""
     _, (down, along, *further) = roles(figure, rows)
     labels = {axis: [_shown(label) for label in axes_of(rows)[axis]] for axis in (down, along)}
-    told = [s for s in summary(groups, figure.metric) if "iqm" in s]
-    keyed = [(s["panel"], *s["line"].split(", ", 2), s["iqm"]) for s in told]
+    entries = [s for s in summary(groups, figure.metric) if "iqm" in s]
+    keyed = [(s["panel"], *s["line"].split(", ", 2), s["iqm"]) for s in entries]
     boards = list(dict.fromkeys((key[0], key[3] if further else "") for key in keyed))
     high = max((key[-1] for key in keyed), default=1.0) or 1.0
     drawn, panels = _panels(len(boards), 0.9 + 0.35 * len(labels[down]))
@@ -196,7 +200,11 @@ def _heatmap(groups: Sequence[Group], figure: Figure, rows: Sequence[Row]) -> An
     return drawn
 
 
-KINDS: Mapping[str, Any] = {"curves": _curves, "bars": _bars, "heatmap": _heatmap}
+KINDS: Mapping[str, Callable[[Sequence[Group], Figure, Sequence[Row]], Canvas]] = {
+    "curves": _curves,
+    "bars": _bars,
+    "heatmap": _heatmap,
+}
 
 
 def _colours(groups: Sequence[Group]) -> dict[str, str]:
@@ -206,7 +214,7 @@ def _colours(groups: Sequence[Group]) -> dict[str, str]:
     return {method: COLOURS[i % len(COLOURS)] for i, method in enumerate(methods)}
 
 
-def _panels(count: int, height: float) -> tuple[Any, list[Any]]:
+def _panels(count: int, height: float) -> tuple[Canvas, list[Axes]]:
     from matplotlib.figure import Figure as Canvas
 
     columns = min(count, 3)
@@ -218,11 +226,11 @@ def _panels(count: int, height: float) -> tuple[Any, list[Any]]:
     return drawn, list(axes[:count])
 
 
-def _per_cent(panel: Any, name: str) -> None:
+def _per_cent(panel: Axes, name: str) -> None:
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     if metric(name).share:
-        panel.xaxis.set_major_locator(MaxNLocator(4))  # more labels would run into each other
+        panel.xaxis.set_major_locator(MaxNLocator(4))  # more labels would overlap
         panel.xaxis.set_major_formatter(PercentFormatter(1.0))
         panel.set_xlim(left=0)
 

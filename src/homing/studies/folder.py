@@ -1,4 +1,4 @@
-"""A study's folder: its file, a folder for each run, and what is known of the programs that train them."""
+"""A study's folder: its file, a folder for each run, and the state of the programs that train them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STUDY, CHOICE, ASKED, LABELS, PROGRAM, STATE, LOG = (
 
 @dataclasses.dataclass(frozen=True)
 class ProgramFolder:
-    """What is on disk of one program: which runs it trains, how it fares, its log and its checkpoints."""
+    """A program on disk: its runs, state, log and checkpoints."""
 
     path: Path
     runs: tuple[str, ...]
@@ -44,13 +44,15 @@ class ProgramFolder:
         return self.path / LOG
 
     def state(self) -> dict[str, Any]:
+        """The recorded state."""
         return _read(self.path / STATE) if (self.path / STATE).exists() else {"status": "waiting"}
 
     def write_state(self, status: str, **facts: Any) -> None:
+        """Record the state."""
         write_json(self.path / STATE, {"status": status, **facts})
 
     def in_use(self) -> bool:
-        """Whether a process holds it; the lock of a process that died is free."""
+        """Whether a process holds its lock; the lock of a dead process is released."""
         if not (self.path / LOCK).exists():
             return False
         lock = os.open(self.path / LOCK, os.O_RDWR)
@@ -63,31 +65,34 @@ class ProgramFolder:
         return False
 
     def forget_checkpoints(self) -> None:
+        """Delete the checkpoints."""
         shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
 
 
 class StudyFolder:
-    """Reading needs no lock; programs have a lock each."""
+    """A study on disk; reading needs no lock, and each program has its own."""
 
     def __init__(self, path: str | Path):
         self.path = Path(path).absolute()
 
     @classmethod
     def existing(cls, path: str | Path) -> StudyFolder:
+        """The folder of an existing study; raises if there is none."""
         folder = cls(path)
         if not (folder.path / STUDY).is_file():
             what = "holds no study (no study.toml)" if folder.path.is_dir() else "does not exist"
-            raise ConfigError(f"{path} {what}; `homing study run` makes a study's folder and names it")
+            raise ConfigError(f"{path} {what}; `homing study run` creates a study's folder and prints it")
         return folder
 
     @property
     def go_on(self) -> str:
+        """The command that continues the study."""
         return f"homing study run {self.path}"
 
-    # The study and how much of it.
+    # The study and its scale.
 
     def begin(self, study: spec.Study, choice: Choice) -> None:
-        """Make the folder, or see that it holds this very study."""
+        """Create the folder, or check that it holds the same study."""
         wanted = {"name": study.name, **dataclasses.asdict(choice)}
         if (self.path / CHOICE).exists():
             there = _read(self.path / CHOICE)
@@ -96,7 +101,7 @@ class StudyFolder:
                 return
             raise ConfigError(
                 f"{self.path} holds another study, or this one with another scale, seeds or settings; "
-                f"go on with that one by `{self.go_on}`, or choose another --out"
+                f"continue that one with `{self.go_on}`, or choose another --out"
             )
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise ConfigError(f"{self.path} is not empty; choose a new folder with --out")
@@ -105,39 +110,45 @@ class StudyFolder:
         write_json(self.path / CHOICE, wanted)
 
     def study(self) -> spec.Study:
+        """The parsed study file."""
         return spec.parse((self.path / STUDY).read_text(), _read(self.path / CHOICE)["name"])
 
     def choice(self) -> Choice:
-        told = _read(self.path / CHOICE)
-        return Choice(**{field.name: told[field.name] for field in dataclasses.fields(Choice)})
+        """The scale, seeds and settings of the study."""
+        stored = _read(self.path / CHOICE)
+        return Choice(**{field.name: stored[field.name] for field in dataclasses.fields(Choice)})
 
     def asked(self) -> list[str]:
-        """Names of the runs that were asked for so far; a study may be run in parts."""
+        """Names of the runs requested so far; a study may be run in parts."""
         return _read(self.path / ASKED) if (self.path / ASKED).exists() else []
 
     def ask(self, names: Sequence[str]) -> None:
+        """Record runs as requested."""
         write_json(self.path / ASKED, list(dict.fromkeys([*self.asked(), *names])))
 
     # Runs.
 
     def run(self, name: str) -> RunFolder:
+        """The folder of a run."""
         return RunFolder(self.path / "runs" / name)
 
     def runs(self) -> list[RunFolder]:
+        """The folders of all runs."""
         folder = self.path / "runs"
         names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
         return [self.run(name) for name in names if (folder / name / "config.json").is_file()]
 
     def labels(self, run: RunFolder) -> dict[str, Any]:
+        """The grid labels of a run."""
         return _read(run.path / LABELS)
 
     def add_run(self, point: Point) -> None:
-        """A folder for a run that has not begun; one that has, with other settings, is an error."""
+        """Create a run's folder; raises if it was started with other settings."""
         run = self.run(point.name)
         if run.sessions():
             if _read(run.path / "config.json") != json.loads(json.dumps(to_json(point.config))):
                 raise HomingError(
-                    f"{run.path} was made with other settings; remove it or choose another --out"
+                    f"{run.path} was started with other settings; remove it or choose another --out"
                 )
             return
         run.path.mkdir(parents=True, exist_ok=True)
@@ -148,27 +159,31 @@ class StudyFolder:
     # Programs.
 
     def program(self, id: str) -> ProgramFolder:
+        """The folder of a program."""
         path = self.path / "programs" / id
         if not (path / PROGRAM).is_file():
             raise ConfigError(f"{self.path} has no program {id}")
         return ProgramFolder(path, tuple(_read(path / PROGRAM)["runs"]))
 
     def programs(self) -> list[ProgramFolder]:
+        """The folders of all programs."""
         folder = self.path / "programs"
         ids = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
         return [self.program(id) for id in ids if (folder / id / PROGRAM).is_file()]
 
     def add_program(self, id: str, names: Sequence[str]) -> ProgramFolder:
+        """Create the folder of a program."""
         path = self.path / "programs" / id
         path.mkdir(parents=True, exist_ok=True)
         write_json(path / PROGRAM, {"runs": list(names)})
         return ProgramFolder(path, tuple(names))
 
     def finished(self, program: ProgramFolder) -> bool:
+        """Whether all runs of a program are finished."""
         return all(self.run(name).summary() is not None for name in program.runs)
 
     def status(self, program: ProgramFolder) -> str:
-        """waiting, queued, running, interrupted, stopped, failed or finished."""
+        """One of waiting, queued, running, interrupted, stopped, failed, finished."""
         if self.finished(program):
             return "finished"
         status = program.state()["status"]
@@ -177,6 +192,7 @@ class StudyFolder:
         return "interrupted" if status == "running" else status
 
     def config(self, name: str) -> RunConfig:
+        """The config of a run."""
         return self.run(name).config()
 
 

@@ -1,4 +1,4 @@
-"""Measuring how fast the programs of a plan are: each trains for a few iterations."""
+"""Speed measurements of the programs of a plan, by training each for a few iterations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS = 3.0
 
 
 def measure(plan: StudyPlan, slot: dict[str, str], say: Callable[[str], None]) -> None:
-    """Note the speed of every shape that is not known, each in a process of its own."""
+    """Measure and record the speed of every program shape without a record, each in its own process."""
     seen: set[str] = set()
     for program in plan.programs:
         config = program.points[0].config
@@ -28,7 +28,7 @@ def measure(plan: StudyPlan, slot: dict[str, str], say: Callable[[str], None]) -
             continue
         seen.add(shape)
         say(f"measuring {program.id}")
-        asked = json.dumps(
+        request = json.dumps(
             {
                 "config": to_json(config),
                 "seeds": program.seeds,
@@ -37,7 +37,7 @@ def measure(plan: StudyPlan, slot: dict[str, str], say: Callable[[str], None]) -
         )
         done = subprocess.run(
             [sys.executable, "-m", "homing.studies.measuring"],
-            input=asked,
+            input=request,
             env={**os.environ, **slot},
             text=True,
             capture_output=True,
@@ -48,7 +48,7 @@ def measure(plan: StudyPlan, slot: dict[str, str], say: Callable[[str], None]) -
 
 
 def measure_here(config: RunConfig, seeds: int, device: str) -> None:
-    """Compile a program, train it for some seconds past the prefill, and write its speed down."""
+    """Compile a program, train it for a few seconds after the prefill, and record its speed."""
     import dataclasses
 
     import jax
@@ -77,5 +77,5 @@ def measure_here(config: RunConfig, seeds: int, device: str) -> None:
 
 
 if __name__ == "__main__":
-    told = json.load(sys.stdin)
-    measure_here(from_json(told["config"]), told["seeds"], told["device"])
+    request = json.load(sys.stdin)
+    measure_here(from_json(request["config"]), request["seeds"], request["device"])

@@ -1,4 +1,4 @@
-"""Which runs of a study train together, and what that takes: programs, time, memory and disk."""
+"""Planning of a study: which runs train together as one program, and their time, memory and disk use."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from homing.training.build import Parts, build
 from homing.training.population import can_vary, differing, shape_of
 from homing.types import bytes_of
 
-# A policy file and the metrics of a seed, roughly, beside what the learner weighs.
+# Rough sizes of a seed's metrics and policy files.
 METRICS_BYTES_PER_ROW = 1_000
 POLICY_FILES = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """What a program will run on."""
+    """The device that programs will run on."""
 
     device: str
     free_bytes: int | None
@@ -36,14 +36,15 @@ class Machine:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """Runs that share shapes, trained as one."""
+    """Runs of the same shapes, trained as one compiled program."""
 
     points: tuple[Point, ...]
     plan: Plan
-    """For all their seeds together."""
+    """The plan for the seeds of all runs."""
 
     @property
     def id(self) -> str:
+        """A readable, unique name."""
         names = [point.name for point in self.points]
         mark = hashlib.sha256("\n".join(names).encode()).hexdigest()[:6]
         more = f"+{len(names) - 1}" if len(names) > 1 else ""
@@ -51,6 +52,7 @@ class Program:
 
     @property
     def seeds(self) -> int:
+        """Total number of seeds."""
         return self.plan.seeds
 
     @property
@@ -60,19 +62,19 @@ class Program:
 
     @property
     def checkpoint_bytes(self) -> int:
-        """At most on disk at once: an old one stays until the new one is whole."""
+        """Peak bytes of checkpoints on disk; an old one is kept until the new one is complete."""
         parts = self.plan.bytes_by_part
         each = sum(parts.get(name, 0) for name in ("replay", "learner", "environments"))
         return (self.points[0].config.save.keep_checkpoints + 1) * each * self.seeds
 
     @property
     def result_bytes(self) -> int:
-        """What stays: policies (parameters are a third of what an Adam learner holds) and metrics."""
+        """Bytes of the results: policies (a third of a learner with Adam) and metrics."""
         policies = POLICY_FILES * self.plan.bytes_by_part["learner"] // 3
         return self.seeds * (policies + METRICS_BYTES_PER_ROW * self.plan.epochs)
 
     def seconds(self, entries: Sequence[dict[str, Any]]) -> tuple[float, str] | None:
-        """How long it takes, and whether that was measured or estimated from something like it."""
+        """Duration, and whether it is measured or estimated from a similar program; None if unknown."""
         found = speeds.nearest(entries, self.points[0].config, self.seeds)
         if found is None:
             return None
@@ -84,35 +86,39 @@ class Program:
 
 @dataclasses.dataclass(frozen=True)
 class StudyPlan:
-    """The programs of a study, in the order in which they start, and what they take in all."""
+    """The programs of a study in the order of execution, and their total cost."""
 
     programs: tuple[Program, ...]
     machine: Machine
 
     @property
     def runs(self) -> int:
+        """Total number of runs."""
         return sum(len(program.points) for program in self.programs)
 
     @property
     def seeds(self) -> int:
+        """Total number of seeds."""
         return sum(program.seeds for program in self.programs)
 
     @property
     def steps(self) -> int:
+        """Total number of environment steps."""
         return sum(program.seeds * program.plan.total_steps for program in self.programs)
 
     @property
     def memory(self) -> int:
+        """Bytes of the largest program."""
         return max((program.plan.bytes_in_all for program in self.programs), default=0)
 
     @property
     def disk(self) -> int:
-        """Results of all, and the checkpoints of as many of the largest as run at once."""
+        """Bytes of all results, and of the largest checkpoints that can exist at the same time."""
         largest = sorted((program.checkpoint_bytes for program in self.programs), reverse=True)
         return sum(program.result_bytes for program in self.programs) + sum(largest[: self.machine.workers])
 
-    def told(self) -> dict[str, Any]:
-        """All of it as plain values."""
+    def summary(self) -> dict[str, Any]:
+        """The plan as plain values."""
         entries = speeds.known(self.machine.device)
         times = [program.seconds(entries) for program in self.programs]
         known = [time for time in times if time is not None]
@@ -144,41 +150,39 @@ class StudyPlan:
         }
 
     def lines(self) -> str:
-        """Each program and what of it differs inside."""
-        told = []
+        """One line per program, with the settings that differ between its runs."""
+        lines = []
         for program in self.programs:
             together = f", {len(program.points)} runs that differ in {', '.join(program.values)}"
-            told.append(f"{program.id}: {program.seeds} seeds{together if len(program.points) > 1 else ''}")
-        return "\n".join(told)
+            lines.append(f"{program.id}: {program.seeds} seeds{together if len(program.points) > 1 else ''}")
+        return "\n".join(lines)
 
     def __str__(self) -> str:
-        told = self.told()
-        free = "" if told["free_bytes"] is None else f" of {human_bytes(told['free_bytes'])}"
+        summary = self.summary()
+        free = "" if summary["free_bytes"] is None else f" of {human_bytes(summary['free_bytes'])}"
         return "\n".join(
             [
-                f"{told['programs']} programs train {told['runs']} runs with {told['seeds']} seeds in all, "
-                f"{human_count(told['steps'])} steps",
-                f"time     {_time_line(told)}",
-                f"memory   up to {human_bytes(told['memory_bytes'])}{free} on {told['device']}",
-                f"disk     up to {human_bytes(told['disk_bytes'])}",
+                f"{summary['programs']} programs train {summary['runs']} runs with {summary['seeds']} seeds, "
+                f"{human_count(summary['steps'])} steps",
+                f"time     {_time_line(summary)}",
+                f"memory   up to {human_bytes(summary['memory_bytes'])}{free} on {summary['device']}",
+                f"disk     up to {human_bytes(summary['disk_bytes'])}",
             ]
         )
 
 
-def _time_line(told: dict[str, Any]) -> str:
-    if told["seconds"] is None:
-        return (
-            "not known: nothing like it was measured on this device; `homing study plan --measure` measures"
-        )
-    how = "estimated from runs like these" if told["estimated"] else "from measured speeds"
-    missing = told["programs_without_time"]
-    rest = f", without {missing} programs that nothing is known of" if missing else ""
-    workers = f" with {told['workers']} workers" if told["workers"] > 1 else ""
-    return f"{human_time(told['seconds'])}{workers} ({how}, compilation excluded{rest})"
+def _time_line(summary: dict[str, Any]) -> str:
+    if summary["seconds"] is None:
+        return "unknown: no measurements on this device; measure with `homing study plan --measure`"
+    how = "estimated from similar runs" if summary["estimated"] else "from measured speeds"
+    missing = summary["programs_without_time"]
+    rest = f", without {missing} programs of unknown speed" if missing else ""
+    workers = f" with {summary['workers']} workers" if summary["workers"] > 1 else ""
+    return f"{human_time(summary['seconds'])}{workers} ({how}, compilation excluded{rest})"
 
 
 def _wall(seconds: Sequence[float], workers: int) -> float:
-    """Time until the last is done if the longest start first."""
+    """Makespan of a greedy schedule, longest first."""
     ends = [0.0] * workers
     for each in sorted(seconds, reverse=True):
         ends[ends.index(min(ends))] += each
@@ -191,7 +195,7 @@ def plan(
     population: int | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> StudyPlan:
-    """Group runs that share shapes, as many of them as the memory holds; `population` limits their seeds."""
+    """Group runs of the same shapes into programs that fit into memory; `population` limits their seeds."""
     shapes: dict[str, list[Point]] = {}
     for point in points:
         shapes.setdefault(repr(shape_of(point.config)), []).append(point)
@@ -208,7 +212,7 @@ def plan(
 
 
 class _Builder:
-    """`build`, with an environment made once for all runs in it: tracing one takes a second."""
+    """`build` with a cache of environments, since tracing one takes a second."""
 
     def __init__(self) -> None:
         self._made: dict[str, Parts] = {}
@@ -232,7 +236,7 @@ class _Builder:
 
 
 def _by_fixed_values(points: Sequence[Point], parts: Parts) -> list[list[Point]]:
-    """Apart where a value that differs decides how the program is built."""
+    """Split points whose differing settings must be static in a program."""
     names = differing([point.config for point in points])
     fixed = [name for name in names if not can_vary(points[0].config, parts, name)]
     groups: dict[tuple[Any, ...], list[Point]] = {}
@@ -243,10 +247,10 @@ def _by_fixed_values(points: Sequence[Point], parts: Parts) -> list[list[Point]]
 
 
 def _fitted(points: Sequence[Point], parts: Parts, machine: Machine, population: int | None) -> list[Program]:
-    """Programs of no more seeds than fit; a run whose seeds do not fit together is cut."""
+    """Programs with at most as many seeds as fit; runs with more seeds are split."""
     room = _most_seeds(points[0].config, parts.plan, machine)
     limit = min(limit for limit in (room, population, 1_000_000) if limit is not None)
-    pieces = [piece for point in points for piece in _cut(point, limit)]
+    pieces = [piece for point in points for piece in _split(point, limit)]
     programs, group, seeds = [], [], 0
     for piece in pieces:
         count = len(piece.config.seeds)
@@ -265,13 +269,13 @@ def _most_seeds(config: RunConfig, plan: Plan, machine: Machine) -> int | None:
         raise ConfigError(
             f"one seed of {config.agent} on {config.env} needs {human_bytes(plan.bytes_per_seed)} and "
             f"{machine.device} has {human_bytes(machine.free_bytes)}; lower num_envs or replay_size with "
-            "--set, or take --scale"
+            "--set, or use --scale"
         )
     return room
 
 
-def _cut(point: Point, limit: int) -> list[Point]:
-    """A run as it is, or in parts of so many seeds, each with a folder of its own."""
+def _split(point: Point, limit: int) -> list[Point]:
+    """The run itself, or parts of at most `limit` seeds, each with its own folder."""
     seeds = point.config.seeds
     if len(seeds) <= limit:
         return [point]

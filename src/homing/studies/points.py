@@ -1,4 +1,4 @@
-"""The runs of a study: each point of its grid as a whole, checked `RunConfig`."""
+"""The runs of a study: each grid point as a validated `RunConfig`."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from homing.errors import ConfigError, HomingError, unknown
 from homing.networks import NetConfig
 from homing.studies.spec import Changes, Labels, Study
 
-# Fields of a RunConfig that a study may set beside the settings of training and agent.
+# Fields of a RunConfig that a study may set, besides the settings of training and agent.
 RUN_FIELDS = ("agent", "env", "preset", "seeds", "eval_env", "episode_length", "physics", "options")
-# A study keeps results of many runs: checkpoints are for resuming only.
+# A study has many runs: checkpoints are only kept for resuming.
 SAVE: Changes = {"keep_checkpoints": 1, "final_checkpoint": False, "tensorboard": "off"}
 
-FEWEST_ITERATIONS = 16
-FEWEST_LANES, FEWEST_EPISODES = 16, 8
-FEWEST_EVALUATIONS = 4
+MIN_ITERATIONS = 16
+MIN_ENVS, MIN_EVAL_ENVS = 16, 8
+MIN_EVALUATIONS = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """One run: its place in the grid, the name of its folder, and all its settings."""
+    """One run: its labels in the grid, the name of its folder, and its config."""
 
     labels: Labels
     name: str
@@ -37,30 +37,30 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What of a study is run, and how much of it."""
+    """Overrides of a study: its scale, seeds and settings."""
 
     scale: float = 1.0
     seeds: int | None = None
-    """Instead of the study's number."""
+    """Overrides the study's number of seeds."""
     changes: Changes = dataclasses.field(default_factory=dict)
-    """Settings that stand above all others."""
+    """Settings that override all others."""
 
     def __post_init__(self) -> None:
         if not 0 < self.scale <= 1:
-            raise ConfigError(f"scale {self.scale:g} must lie above 0 and be at most 1, for instance 0.02")
+            raise ConfigError(f"scale {self.scale:g} must be above 0 and at most 1, for instance 0.02")
         if self.seeds is not None and self.seeds < 1:
             raise ConfigError(f"seeds is {self.seeds}; it must be at least 1")
 
 
 def points(study: Study, choice: Choice | None = None) -> list[Point]:
-    """All runs of a study, in the order of its grid; the first impossible setting is an error."""
+    """All runs of a study in grid order; raises for the first invalid setting."""
     choice = choice or Choice()
     made: list[Point] = []
     known: dict[str, None] = {}
     for labels, changes in study.points():
         try:
             known |= (has := dict.fromkeys(_known(changes)))
-            # Agents differ in what can be set: each takes what it has.
+            # Agents have different settings: each gets those that it has.
             above = {name: value for name, value in choice.changes.items() if name.partition(".")[0] in has}
             config = _config({**changes, **above}, choice)
         except HomingError as error:
@@ -76,7 +76,7 @@ def points(study: Study, choice: Choice | None = None) -> list[Point]:
 
 
 def selected(made: Sequence[Point], only: Mapping[str, Sequence[str]]) -> list[Point]:
-    """The points whose labels are among the given ones; a label that no point has is an error."""
+    """The points with the given labels; raises for a label that no point has."""
     for axis, wanted in only.items():
         axes = sorted({name for point in made for name in point.labels})
         if axis not in axes:
@@ -89,12 +89,12 @@ def selected(made: Sequence[Point], only: Mapping[str, Sequence[str]]) -> list[P
         point for point in made if all(str(point.labels.get(axis)) in wanted for axis, wanted in only.items())
     ]
     if not chosen:
-        raise ConfigError("no run has all of these labels at once")
+        raise ConfigError("no run matches all of these labels")
     return chosen
 
 
 def parse_only(asked: Sequence[str]) -> dict[str, list[str]]:
-    """`("objective=dpo,ipo", "env=ant")` as labels by axis."""
+    """Parse `("objective=dpo,ipo", "env=ant")` into labels by axis."""
     only: dict[str, list[str]] = {}
     for text in asked:
         axis, equals, labels = text.partition("=")
@@ -105,7 +105,7 @@ def parse_only(asked: Sequence[str]) -> dict[str, list[str]]:
 
 
 def slug(labels: Labels) -> str:
-    """A folder's name of labels: ant-dpo."""
+    """A folder name from labels, such as ant-dpo."""
     text = "-".join(_readable(axis, label) for axis, label in labels.items())
     return re.sub(r"[^A-Za-z0-9._+-]+", "_", text.replace("×", "x")).strip("_")
 
@@ -116,7 +116,7 @@ def _readable(axis: str, label: Any) -> str:
 
 
 def _known(changes: Changes) -> list[str]:
-    """Names that can be set for the run with these changes; `net` stands for all its networks."""
+    """Names that can be set for a run with these changes; `net` addresses all its networks."""
     if "agent" not in changes:
         return [*RUN_FIELDS]
     return [*RUN_FIELDS, "net", *setting_names(changes["agent"], changes.get("preset", DEFAULT))]
@@ -127,9 +127,9 @@ def _config(changes: Changes, choice: Choice) -> RunConfig:
     settings = {name: value for name, value in changes.items() if name not in RUN_FIELDS}
     for needed in ("agent", "env"):
         if needed not in fields:
-            raise ConfigError(f"no {needed} is named, neither in [run] nor in the grid")
-    asked = fields.pop("seeds", 1)
-    seeds = _seeds(asked if choice.seeds is None else choice.seeds)
+            raise ConfigError(f"no {needed} is given, neither in [run] nor in the grid")
+    requested = fields.pop("seeds", 1)
+    seeds = _seeds(requested if choice.seeds is None else choice.seeds)
     agent, env, name = fields.pop("agent"), fields.pop("env"), fields.pop("preset", DEFAULT)
     base = run_config(agent, env, preset_name=name, seeds=seeds, changes=SAVE, **fields)
     config = run_config(
@@ -152,7 +152,7 @@ def _seeds(seeds: Any) -> tuple[int, ...]:
 
 
 def changed_parts(config: RunConfig, settings: Mapping[str, Any]) -> Changes:
-    """Settings by field; `critic_net.width` changes one network, `net.width` all that the agent has."""
+    """Changes by field; `critic_net.width` changes one network, `net.width` all networks of the agent."""
     changes: Changes = {}
     for name, value in settings.items():
         head, _, tail = name.partition(".")
@@ -177,14 +177,14 @@ def _networks(config: RunConfig) -> list[str]:
 
 
 def _typed(config: RunConfig, name: str, value: Any) -> Any:
-    """A value as its field wants it: `50M` as a whole number, `1/16` as a ratio, a table as a network."""
+    """A value converted to its field's type: `50M` to an int, `1/16` to a ratio, a table to a network."""
     for part in (config.train, config.settings, SaveConfig()):
         kind = typing.get_type_hints(type(part)).get(name)
         if kind is NetConfig and isinstance(value, Mapping):
             return dataclasses.replace(getattr(part, name), **value)
         if kind is not None:
             return _number(kind, value, name)
-    return value  # `run_config` answers a name that nothing has
+    return value  # `run_config` raises for unknown names
 
 
 def _number(kind: Any, value: Any, name: str = "") -> Any:
@@ -203,23 +203,23 @@ def _number(kind: Any, value: Any, name: str = "") -> Any:
 
 
 def scaled(config: RunConfig, scale: float) -> RunConfig:
-    """The run with its length, replay, prefill and evaluations in proportion; what is learned with stays.
+    """The run with its length, replay, prefill and evaluations scaled; learning settings are unchanged.
 
-    A run that would have too few iterations gets fewer lanes instead, so that every path is still taken.
+    If it would have too few iterations, the number of environments is reduced instead.
     """
     if scale == 1:
         return config
     train = config.train
     unroll = train.unroll_length
     changes: Changes = {
-        "total_steps": max(round(train.total_steps * scale), FEWEST_ITERATIONS * FEWEST_LANES * unroll),
-        "evaluations": min(train.evaluations, max(FEWEST_EVALUATIONS, round(train.evaluations * scale))),
-        "eval_envs": min(train.eval_envs, max(FEWEST_EPISODES, round(train.eval_envs * scale))),
+        "total_steps": max(round(train.total_steps * scale), MIN_ITERATIONS * MIN_ENVS * unroll),
+        "evaluations": min(train.evaluations, max(MIN_EVALUATIONS, round(train.evaluations * scale))),
+        "eval_envs": min(train.eval_envs, max(MIN_EVAL_ENVS, round(train.eval_envs * scale))),
     }
     for name in ("replay_size", "prefill_steps"):
         if getattr(train, name, 0):
             changes[name] = max(unroll, round(getattr(train, name) * scale))
-    lanes = max(FEWEST_LANES, changes["total_steps"] // (FEWEST_ITERATIONS * unroll))
-    if lanes < train.num_envs:
-        changes["num_envs"] = 2 ** int(math.log2(lanes))  # batches of all kinds divide into powers of two
+    num_envs = max(MIN_ENVS, changes["total_steps"] // (MIN_ITERATIONS * unroll))
+    if num_envs < train.num_envs:
+        changes["num_envs"] = 2 ** int(math.log2(num_envs))  # batches and minibatches divide powers of two
     return dataclasses.replace(config, train=dataclasses.replace(train, **changes))

@@ -1,4 +1,4 @@
-"""The local pool: one worker for each GPU, or one on the CPU, each a process of its own."""
+"""The local process pool: one worker per GPU, or one on the CPU."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from homing.studies.folder import ProgramFolder, StudyFolder
 from homing.system import hardware
 
 POLL_SECONDS = 0.2
-JAX_SHARE = 0.75  # of a GPU's memory, which JAX takes unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise
+JAX_MEMORY_FRACTION = 0.75  # of a GPU's memory, JAX's default for XLA_PYTHON_CLIENT_MEM_FRACTION
 
 
 def gpus() -> list[dict[str, Any]]:
-    """Name, index and bytes of the GPUs that this process may use; asked of the driver, not of JAX.
+    """Name, index and bytes of the GPUs that this process may use, from the driver.
 
-    A process whose JAX has seen a GPU holds most of its memory, and the workers need that.
+    JAX is not used, since it would preallocate the memory that the workers need.
     """
     query = ["nvidia-smi", "--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits"]
     try:
@@ -30,9 +30,9 @@ def gpus() -> list[dict[str, Any]]:
     except (OSError, subprocess.SubprocessError):
         return []
     rows = [[cell.strip() for cell in line.split(",")] for line in answer.splitlines() if line.strip()]
-    share = float(os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", JAX_SHARE))
+    fraction = float(os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", JAX_MEMORY_FRACTION))
     found = [
-        {"index": row[0], "name": row[1], "bytes": int(float(row[2]) * 2**20 * share)}
+        {"index": row[0], "name": row[1], "bytes": int(float(row[2]) * 2**20 * fraction)}
         for row in rows
         if len(row) == 3 and row[2].replace(".", "").isdigit()
     ]
@@ -44,18 +44,18 @@ def gpus() -> list[dict[str, Any]]:
 
 
 def local_machine(cpu: bool, workers: int | None) -> tuple[str, int | None, list[dict[str, str]]]:
-    """Device, its memory, and the environment variables of each worker."""
+    """Device name, its free memory, and the environment variables of each worker."""
     if workers is not None and workers < 0:
-        raise ConfigError(f"workers is {workers}; 0 trains in this process, 1 or more start others")
-    there = [] if cpu or os.environ.get("JAX_PLATFORMS") == "cpu" else gpus()
-    if there:
-        count = workers or len(there)
-        slots = [{"CUDA_VISIBLE_DEVICES": there[i % len(there)]["index"]} for i in range(count)]
-        each = -(-count // len(there))  # more workers than GPUs share them
-        share = float(os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", JAX_SHARE)) / each
+        raise ConfigError(f"workers is {workers}; 0 trains in this process, 1 or more start worker processes")
+    found = [] if cpu or os.environ.get("JAX_PLATFORMS") == "cpu" else gpus()
+    if found:
+        count = workers or len(found)
+        slots = [{"CUDA_VISIBLE_DEVICES": found[i % len(found)]["index"]} for i in range(count)]
+        each = -(-count // len(found))  # workers per GPU
+        fraction = float(os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", JAX_MEMORY_FRACTION)) / each
         if each > 1:
-            slots = [slot | {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{share:.3f}"} for slot in slots]
-        return there[0]["name"], min(gpu["bytes"] for gpu in there) // each, slots
+            slots = [slot | {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{fraction:.3f}"} for slot in slots]
+        return found[0]["name"], min(gpu["bytes"] for gpu in found) // each, slots
     from homing.system.doctor import free_bytes
 
     count = workers or 1
@@ -68,7 +68,7 @@ def local_machine(cpu: bool, workers: int | None) -> tuple[str, int | None, list
 
 
 class Pool:
-    """Processes that train programs; leaving it stops those that still run, and waits for their saving."""
+    """Worker processes that train programs; on a signal they save a checkpoint and stop."""
 
     def __init__(self, study: StudyFolder, slots: Sequence[dict[str, str]], say: Callable[[str], None]):
         self.study, self.say = study, say
@@ -78,7 +78,7 @@ class Pool:
         self._before: dict[int, Any] = {}
 
     def run(self, programs: Sequence[ProgramFolder], ended: Callable[[ProgramFolder, int], None]) -> int:
-        """All of them, as many at once as there are workers; returns the signal that stopped it, or 0."""
+        """Run all programs, one per worker at a time; returns the signal that stopped the pool, or 0."""
         waiting = list(programs)
         with self:
             while (waiting or self.running) and self.signum is None:
@@ -92,7 +92,7 @@ class Pool:
     def _start(self, program: ProgramFolder) -> None:
         slot = self.free.pop(0)
         self.say(f"training {program.id}")
-        # A session of its own, so that Ctrl-C comes to it through us and once.
+        # In a new session, so that Ctrl-C reaches it only through the pool.
         with open(program.log, "ab") as log:
             process = subprocess.Popen(
                 worker_command(self.study.path, program.id),
@@ -116,17 +116,19 @@ class Pool:
     def _stop_all(self, ended: Callable[[ProgramFolder, int], None]) -> None:
         if not self.running:
             return
-        self.say(f"stopping: {len(self.running)} programs save where they are (once more: at once)")
+        self.say(
+            f"stopping: {len(self.running)} programs save a checkpoint (signal again to stop immediately)"
+        )
         for process, _, _ in self.running.values():
             process.terminate()
-        asked, self.signum = self.signum, None
+        first, self.signum = self.signum, None
         while self.running:
             if self.signum is not None:
                 for process, _, _ in self.running.values():
                     process.kill()
             time.sleep(POLL_SECONDS)
             self._collect(ended)
-        self.signum = asked
+        self.signum = first
 
     def __enter__(self) -> Pool:
         for signum in (signal.SIGINT, signal.SIGTERM):
@@ -144,11 +146,12 @@ class Pool:
 
 
 def worker_command(study: Path, id: str) -> list[str]:
+    """The command line of a worker process."""
     return [sys.executable, "-m", "homing", "study", "work", str(study), id]
 
 
 def note_death(program: ProgramFolder, code: int) -> None:
-    """A process that could not say why it ended: killed, or out of memory."""
+    """Record the state of a process that ended without writing one: killed, or out of memory."""
     state = program.state()
     if state["status"] != "running" or program.in_use():
         return

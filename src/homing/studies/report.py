@@ -1,4 +1,4 @@
-"""What a study has come to: its figure, the numbers in it, and the paper's statements beside them."""
+"""The report of a study: figure, summary numbers, and the paper's claims."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUMMARY: tuple[str, ...] = ("panel", "line", "step", "seeds", "counted", "diverg
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What was written, and the numbers as rows."""
+    """The written files, and the summary numbers."""
 
     files: Sequence[Path]
     figure: Figure
@@ -30,7 +30,7 @@ class Report:
 
 
 def write_report(source: str | Path, out: Path | None = None, metric_name: str | None = None) -> Report:
-    """Figure, numbers and a page of text, from a study's folder or from a table alone."""
+    """Write figure, summary numbers and a Markdown page, from a study's folder or a table."""
     path = Path(source)
     if path.is_dir():
         folder = StudyFolder.existing(path)
@@ -41,7 +41,9 @@ def write_report(source: str | Path, out: Path | None = None, metric_name: str |
         study = _study_beside(path)
     rows = table.load(source_table)
     if not rows:
-        raise HomingError(f"{source_table} has no rows yet: a run writes its first at its first evaluation")
+        raise HomingError(
+            f"{source_table} has no rows yet; a run writes its first row at its first evaluation"
+        )
     study = study or _study_named(rows)
     figure = study.figure if study is not None else Figure()
     if metric_name is not None:
@@ -63,7 +65,7 @@ def _study_beside(path: Path) -> Study | None:
 
 
 def _study_named(rows: Sequence[table.Row]) -> Study | None:
-    """A study that comes along, by the name in the table."""
+    """The shipped study named in the table, if it is one."""
     names = {row.get("study") for row in rows}
     if len(names) > 1:
         raise ConfigError(f"the table mixes studies: {', '.join(sorted(map(str, names)))}")
@@ -88,7 +90,7 @@ def _page(
     numbers: Sequence[dict[str, Any]],
     rows: Sequence[table.Row],
 ) -> str:
-    """Markdown: what was asked, the figure, the numbers."""
+    """The Markdown page: question, figure and numbers."""
     machines = sorted({str(row["machine"]) for row in rows if "machine" in row})
     lines = [f"# {heading}", ""]
     if study is not None:
@@ -106,13 +108,13 @@ def _page(
 
 
 def _caption(figure: Figure) -> str:
-    told = metric(figure.metric)
-    about = f" ({told.about})" if told.about else ""
-    return f"{told.label.capitalize()}{about}: interquartile mean over seeds, bootstrap intervals."
+    shown = metric(figure.metric)
+    about = f" ({shown.about})" if shown.about else ""
+    return f"{shown.label.capitalize()}{about}: interquartile mean over seeds, bootstrap intervals."
 
 
 def cells(row: dict[str, Any], name: str) -> tuple[str, str]:
-    """IQM and interval as a reader sees them."""
+    """IQM and interval as text."""
     if "iqm" not in row:
         return "diverged" if row["diverged"] else "not measured", ""
     shown = (lambda v: f"{100 * v:.1f} %") if metric(name).share else (lambda v: f"{v:.4g}")

@@ -1,4 +1,4 @@
-"""Running a study: what is left of it, on this machine or on a cluster, and how it stands."""
+"""Running a study on this machine or a cluster: remaining programs, retries and status."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ Say = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True)
 class Where:
-    """What a study runs on."""
+    """Executor and resources of a study."""
 
     executor: str = "local"
     workers: int | None = None
     cpu: bool = False
     population: int | None = None
-    """At most so many seeds in one program."""
+    """Maximum number of seeds in one program."""
     memory: int | None = None
-    """Bytes of a device, where this machine cannot tell."""
+    """Bytes of a device's memory, if it cannot be queried here."""
     cluster: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Options of the executor, for instance `partition`."""
+    """Options of the cluster executor, for instance `partition`."""
     wait: bool = True
 
     def __post_init__(self) -> None:
@@ -44,7 +44,7 @@ EXECUTORS = ("local", "slurm", "submitit-local")
 
 
 def default_folder(name: str, choice: Choice) -> Path:
-    """studies/paper-objectives, with the scale behind it where it is not the whole."""
+    """For instance studies/paper-objectives, with the scale appended if it is not 1."""
     parts = [name.replace("/", "-")]
     if choice.scale != 1:
         parts.append(f"{choice.scale:g}")
@@ -52,36 +52,36 @@ def default_folder(name: str, choice: Choice) -> Path:
 
 
 def opened(name: str, choice: Choice | None, out: Path | None) -> StudyFolder:
-    """The folder of a study that is to be run: named by itself, or by the study and what of it is wanted."""
+    """The folder of a study to run: an existing folder, or a new one for a study's name."""
     if Path(name).is_dir():
         if out is not None and out.absolute() != Path(name).absolute():
-            raise ConfigError(f"{name} is a study's folder; it goes on where it is, without --out")
+            raise ConfigError(f"{name} is a study's folder; continue it without --out")
         folder = StudyFolder.existing(name)
         if choice is not None and choice != Choice() and choice != folder.choice():
-            raise ConfigError(f"{name} has its own scale, seeds and settings; leave them out to go on")
+            raise ConfigError(f"{name} has its own scale, seeds and settings; omit them to continue")
         return folder
     study, choice = spec.load(name), choice or Choice()
-    points(study, choice)  # before anything is written
+    points(study, choice)  # validates before anything is written
     folder = StudyFolder(out or default_folder(study.name, choice))
     folder.begin(study, choice)
     return folder
 
 
 def found(name: str, out: Path | None = None) -> StudyFolder:
-    """The folder of a study that was run before."""
+    """The folder of a study that has been run."""
     if out is not None or Path(name).is_dir():
         return StudyFolder.existing(out or name)
-    usual = Path("studies").glob(f"{spec.load(name).name.replace('/', '-')}*/study.toml")
-    there = sorted(path.parent for path in usual)
-    if len(there) == 1:
-        return StudyFolder.existing(there[0])
-    if not there:
-        raise ConfigError(f"study {name} has not been run here; name its folder, or run it")
-    raise ConfigError(f"study {name} was run more than once; name one of {', '.join(map(str, there))}")
+    candidates = Path("studies").glob(f"{spec.load(name).name.replace('/', '-')}*/study.toml")
+    folders = sorted(path.parent for path in candidates)
+    if len(folders) == 1:
+        return StudyFolder.existing(folders[0])
+    if not folders:
+        raise ConfigError(f"study {name} has not been run here; give its folder, or run it")
+    raise ConfigError(f"study {name} was run more than once; give one of {', '.join(map(str, folders))}")
 
 
 def machine_of(where: Where) -> tuple[planner.Machine, list[dict[str, str]]]:
-    """Where programs will run, and the environment variables of local workers."""
+    """The machine that programs will run on, and the environment variables of local workers."""
     if where.executor == "slurm":
         limit = int(where.cluster.get("array_parallelism", 1) or 1)
         return planner.Machine("the cluster's device", where.memory, limit), []
@@ -92,9 +92,9 @@ def machine_of(where: Where) -> tuple[planner.Machine, list[dict[str, str]]]:
 def prepare(
     folder: StudyFolder, chosen: Sequence[Point], where: Where, say: Say
 ) -> tuple[planner.StudyPlan, list[ProgramFolder]]:
-    """Plan what is left of the chosen runs, and write it down; programs that were begun stay as they are."""
-    begun = [program for program in folder.programs() if not _is_unstarted(folder, program)]
-    taken = {name for program in begun for name in program.runs}
+    """Plan the remaining runs and write the plan; programs that have started are kept."""
+    started = [program for program in folder.programs() if not _is_unstarted(folder, program)]
+    taken = {name for program in started for name in program.runs}
     wanted = {point.name for point in chosen}
     fresh = [point for point in chosen if not _taken(point.name, taken)]
     machine, _ = machine_of(where)
@@ -104,12 +104,12 @@ def prepare(
             folder.add_run(point)
         folder.add_program(program.id, [point.name for point in program.points])
     new = [folder.program(program.id) for program in made.programs]
-    old = [program for program in begun if any(_base(name) in wanted for name in program.runs)]
+    old = [program for program in started if any(_base(name) in wanted for name in program.runs)]
     return made, [*old, *new]
 
 
 def _is_unstarted(folder: StudyFolder, program: ProgramFolder) -> bool:
-    """Planned, and nothing more: it may be planned anew, for another machine."""
+    """Whether a program has not started; if so, it is removed, to be planned again for this machine."""
     unstarted = folder.status(program) == "waiting" and not (program.path / "checkpoints").exists()
     if unstarted:
         (program.path / "program.json").unlink(missing_ok=True)
@@ -127,7 +127,7 @@ def _taken(name: str, taken: set[str]) -> bool:
 def chosen_points(
     folder: StudyFolder, only: Mapping[str, Sequence[str]], going_on: bool = False
 ) -> list[Point]:
-    """Runs with these labels; of a study that is gone on with and has none named, those asked for before."""
+    """Runs with these labels; without labels, a continued study takes the runs requested before."""
     made = points(folder.study(), folder.choice())
     before = set(folder.asked()) if going_on and not only else set()
     return [point for point in made if point.name in before] if before else selected(made, only)
@@ -141,9 +141,9 @@ def run(
     retry: bool = False,
     going_on: bool = False,
 ) -> int:
-    """What is left of a study; returns the exit code: 1 if something failed, 128 + n after a signal.
+    """Run the remaining programs of a study; returns the exit code, 1 after a failure, 128 + n after a signal.
 
-    `going_on`: where no labels are named, the runs are those that were asked for before.
+    going_on: without labels, continue the runs that were requested before
     """
     with RunFolder(folder.path).held():
         chosen = chosen_points(folder, only, going_on or retry)
@@ -158,12 +158,12 @@ def _run(folder: StudyFolder, chosen: Sequence[Point], where: Where, say: Say) -
     if made.programs:
         say(str(made))
     statuses = {program.id: folder.status(program) for program in programs}
-    over = ("finished", "failed", "running", "queued")
-    left = [program for program in programs if statuses[program.id] not in over]
+    excluded = ("finished", "failed", "running", "queued")
+    left = [program for program in programs if statuses[program.id] not in excluded]
     count = list(statuses.values()).count
-    say(f"{count('finished')} programs are finished, {len(left)} are left; results in {folder.path}")
+    say(f"{count('finished')} programs are finished, {len(left)} remain; results in {folder.path}")
     if count("failed"):
-        say(f"{count('failed')} failed before; try them again with: homing study retry {folder.path}")
+        say(f"{count('failed')} failed before; retry with: homing study retry {folder.path}")
     signum = _execute(folder, left, where, say) if left else 0
     return _ending(folder, programs, say, signum)
 
@@ -171,7 +171,7 @@ def _run(folder: StudyFolder, chosen: Sequence[Point], where: Where, say: Say) -
 def _retry(folder: StudyFolder, names: set[str], where: Where, say: Say) -> int:
     failed = [program for program in folder.programs() if folder.status(program) == "failed"]
     wanted = [program for program in failed if any(_base(name) in names for name in program.runs)]
-    say(f"trying {len(wanted)} programs again" if wanted else "nothing has failed")
+    say(f"retrying {len(wanted)} programs" if wanted else "no program has failed")
     signum = _execute(folder, wanted, where, say) if wanted else 0
     return _ending(folder, wanted, say, signum)
 
@@ -188,7 +188,7 @@ def _execute(folder: StudyFolder, left: Sequence[ProgramFolder], where: Where, s
 
 
 def _run_here(folder: StudyFolder, left: Sequence[ProgramFolder], where: Where, say: Say) -> int:
-    """One after the other in this process, for notebooks and debuggers."""
+    """Run programs sequentially in this process, for notebooks and debuggers."""
     from homing import api
     from homing.studies.worker import error_text, work
 
@@ -197,7 +197,7 @@ def _run_here(folder: StudyFolder, left: Sequence[ProgramFolder], where: Where, 
         say(f"training {program.id}")
         try:
             outcome = work(folder, program.id, make_progress(False))
-        except Exception as error:  # the others go on; the program's state tells
+        except Exception as error:  # the others continue; the program's state has the error
             say(f"{program.id} failed: {error_text(error)}")
             continue
         if outcome.signum:
@@ -215,18 +215,18 @@ def _ending(folder: StudyFolder, programs: Sequence[ProgramFolder], say: Say, si
     for program in failed:
         say(line(folder, program))
     if signum:
-        say(f"stopped; go on with: {folder.go_on}")
+        say(f"stopped; continue with: {folder.go_on}")
         return 128 + signum
     if failed:
-        say(f"{len(failed)} programs failed; try them again with: homing study retry {folder.path}")
+        say(f"{len(failed)} programs failed; retry with: homing study retry {folder.path}")
         return 1
     if all(status == "finished" for status in statuses):
-        say(f"finished; see it with: homing study report {folder.path}")
+        say(f"finished; make the report with: homing study report {folder.path}")
     return 0
 
 
 def line(folder: StudyFolder, program: ProgramFolder) -> str:
-    """How a program stands, in a line, and its error below it."""
+    """The status of a program in one line, followed by its error."""
     status = folder.status(program)
     text = f"{status:11s} {program.id} ({len(program.runs)} runs)"
     if status == "failed":
@@ -235,12 +235,12 @@ def line(folder: StudyFolder, program: ProgramFolder) -> str:
     if status == "finished":
         seconds = (folder.run(program.runs[0]).summary() or {}).get("seconds", 0.0)
         return f"{text} in {human_time(seconds)}"
-    share = progress(folder, program)
-    return text if share is None else f"{text} {share:.0%}"
+    fraction = progress(folder, program)
+    return text if fraction is None else f"{text} {fraction:.0%}"
 
 
 def progress(folder: StudyFolder, program: ProgramFolder) -> float | None:
-    """Share of its steps that the program's evaluations have come to; None before the first."""
+    """Fraction of a program's steps at its last evaluation; None before the first."""
     rows = folder.run(program.runs[0]).rows()
     if not rows:
         return None
@@ -248,7 +248,7 @@ def progress(folder: StudyFolder, program: ProgramFolder) -> float | None:
 
 
 def status(folder: StudyFolder) -> dict[str, Any]:
-    """How a study stands, as plain values."""
+    """The status of a study as plain values."""
     programs = folder.programs()
     statuses = [folder.status(program) for program in programs]
     runs = folder.runs()
@@ -268,6 +268,7 @@ def status(folder: StudyFolder) -> dict[str, Any]:
 
 
 def forget_failed(folder: StudyFolder) -> None:
+    """Delete the checkpoints of failed programs."""
     for program in folder.programs():
         if folder.status(program) == "failed":
             program.forget_checkpoints()

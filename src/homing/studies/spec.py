@@ -1,4 +1,4 @@
-"""A study file (TOML): what its runs share, the grid of what they differ in, and the figure they make."""
+"""The study file (TOML): shared settings, the grid of varied settings, and the figure."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ Labels = dict[str, Any]
 Changes = dict[str, Any]
 
 KEYS = ("title", "about", "claims", "run", "grid", "where", "skip", "figure")
-# Columns of the table that no axis may be called.
+# Columns of the table, which cannot be names of axes.
 RESERVED = ("study", "run", "seed", "iteration", "step", "updates", "finite", "machine")
 
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """What is drawn of the table: curves over steps, bars of last values, or a heat map of two axes."""
+    """A figure of the table: curves over steps, bars of final values, or a heat map over two axes."""
 
     kind: str = "curves"
     metric: str = "eval/success_any"
     panels: str | None = None
-    """The axis that has a panel for each value; env if not given."""
+    """The axis with one panel per value; default: env."""
     lines: str | None = None
-    """The axis that has a line (or bar) for each value; all others together if not given."""
+    """The axis with one line (or bar) per value; default: the combinations of all other axes."""
     rows: str | None = None
-    """The axis down the side of a heat map."""
+    """The vertical axis of a heat map."""
     columns: str | None = None
-    """The axis along the bottom of a heat map."""
+    """The horizontal axis of a heat map."""
 
     def __post_init__(self) -> None:
         if self.kind not in FIGURES:
@@ -47,18 +47,19 @@ FIGURES = ("curves", "bars", "heatmap")
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """Settings for the part of a grid where labels have one of the given values."""
+    """Settings for the grid points whose labels have one of the given values."""
 
     when: Mapping[str, tuple[Any, ...]]
     changes: Changes
 
     def holds(self, labels: Mapping[str, Any]) -> bool:
+        """Whether the rule applies to a grid point."""
         return all(labels.get(axis) in values for axis, values in self.when.items())
 
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """A study as written; `points` are its runs."""
+    """A parsed study file; `points` are its runs."""
 
     name: str
     title: str
@@ -66,15 +67,15 @@ class Study:
     claims: tuple[str, ...]
     run: Changes
     grid: Mapping[str, Mapping[Any, Changes]]
-    """Of each axis, its labels and what they change."""
+    """For each axis, the settings of each label."""
     where: tuple[Rule, ...]
     skip: tuple[Rule, ...]
     figure: Figure
     text: str
-    """The file itself."""
+    """The text of the file."""
 
     def points(self) -> Iterator[tuple[Labels, Changes]]:
-        """Labels and settings of every run: what all share, then rules, then the grid."""
+        """Labels and settings of every run; later ones override: shared settings, rules, grid."""
         for labels in self._combinations():
             facts = {**{k: v for k, v in self.run.items() if not isinstance(v, (list, dict))}, **labels}
             changes = dict(self.run)
@@ -93,53 +94,53 @@ class Study:
 
 
 def shipped() -> dict[str, Any]:
-    """The studies of the package, by name."""
+    """The study files of the package, by name."""
     folder = resources.files("homing.studies") / "paper"
     files = sorted(folder.iterdir(), key=lambda file: file.name)
     return {f"paper/{file.name[:-5]}": file for file in files if file.name.endswith(".toml")}
 
 
 def load(name: str) -> Study:
-    """A study by its name (`paper/objectives`) or its file."""
+    """Load a study by name (`paper/objectives`) or file."""
     known = shipped()
     if name in known:
         return parse(known[name].read_text(), name)
     path = Path(name)
     if path.suffix == ".toml":
         if not path.is_file():
-            raise ConfigError(f"{name} does not exist; `homing study list` lists the studies that come along")
+            raise ConfigError(f"{name} does not exist; `homing study list` lists the shipped studies")
         return parse(path.read_text(), path.stem)
     raise unknown("study", name, known)
 
 
 def parse(text: str, name: str) -> Study:
-    """A study from its text; every unknown word is an error that names the right ones."""
+    """Parse the text of a study file; unknown names raise errors that list the known ones."""
     try:
-        told = tomllib.loads(text)
+        table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"study {name}: {error}") from None
     try:
-        return _study(told, name, text)
+        return _study(table, name, text)
     except ConfigError as error:
         raise ConfigError(f"study {name}: {error}") from None
 
 
-def _study(told: dict[str, Any], name: str, text: str) -> Study:
-    _check_names("key of a study", told, KEYS)
-    grid = {axis: _axis(axis, values) for axis, values in told.get("grid", {}).items()}
+def _study(table: dict[str, Any], name: str, text: str) -> Study:
+    _check_names("key of a study", table, KEYS)
+    grid = {axis: _axis(axis, values) for axis, values in table.get("grid", {}).items()}
     if not grid:
-        raise ConfigError("it has no [grid]; a grid of one value, for instance env = ['ant'], is one run")
-    figure = told.get("figure", {})
+        raise ConfigError("it has no [grid]; a grid with one value, for instance env = ['ant'], is one run")
+    figure = table.get("figure", {})
     _check_names("key of a figure", figure, [field.name for field in dataclasses.fields(Figure)])
     study = Study(
         name=name,
-        title=told.get("title", name),
-        about=told.get("about", ""),
-        claims=tuple(told.get("claims", ())),
-        run=dict(told.get("run", {})),
+        title=table.get("title", name),
+        about=table.get("about", ""),
+        claims=tuple(table.get("claims", ())),
+        run=dict(table.get("run", {})),
         grid=grid,
-        where=tuple(_rule(rule, grid) for rule in told.get("where", ())),
-        skip=tuple(_rule(rule, grid) for rule in told.get("skip", ())),
+        where=tuple(_rule(rule, grid) for rule in table.get("where", ())),
+        skip=tuple(_rule(rule, grid) for rule in table.get("skip", ())),
         figure=Figure(**figure),
         text=text,
     )
@@ -148,7 +149,7 @@ def _study(told: dict[str, Any], name: str, text: str) -> Study:
 
 
 def _axis(axis: str, values: Any) -> dict[Any, Changes]:
-    """A list gives the setting of that name each value; a table names variants, each with its settings."""
+    """The variants of an axis: a list of values for the setting of that name, or a table of named variants."""
     if axis in RESERVED:
         raise ConfigError(f"an axis cannot be called {axis}: the table has a column of that name")
     if isinstance(values, Mapping) and values:
@@ -157,7 +158,7 @@ def _axis(axis: str, values: Any) -> dict[Any, Changes]:
         return {label: dict(changes) for label, changes in values.items()}
     if isinstance(values, list) and values:
         if len({repr(value) for value in values}) < len(values):
-            raise ConfigError(f"grid.{axis} names a value twice")
+            raise ConfigError(f"grid.{axis} contains a value twice")
         return {value: {axis: value} for value in values}
     raise ConfigError(f"grid.{axis} must be a list of values or a table of variants")
 
@@ -169,8 +170,8 @@ def _rule(rule: Mapping[str, Any], grid: Mapping[str, Any]) -> Rule:
         axis: tuple(value) if isinstance(value, list) else (value,) for axis, value in rule["when"].items()
     }
     for axis, values in when.items():
-        if axis in grid and (strange := [v for v in values if v not in grid[axis]]):
-            raise unknown(f"value of {axis} in a rule:", str(strange[0]), map(str, grid[axis]))
+        if axis in grid and (invalid := [v for v in values if v not in grid[axis]]):
+            raise unknown(f"value of {axis} in a rule:", str(invalid[0]), map(str, grid[axis]))
     return Rule(when, {name: value for name, value in rule.items() if name != "when"})
 
 

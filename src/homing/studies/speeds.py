@@ -1,4 +1,4 @@
-"""Speeds that were measured on this machine, from which the time of the next study is told."""
+"""Record of measured speeds on this machine, used to estimate the duration of studies."""
 
 from __future__ import annotations
 
@@ -20,35 +20,36 @@ FIELDS = ("speed/env_steps_per_second", "time/evaluation")
 
 
 def ledger() -> Path:
+    """The file of records."""
     return cache_folder().parent / "speeds.jsonl"
 
 
 def shape_id(config: RunConfig) -> str:
-    """The same for runs whose programs take the same time a step: lengths and values are left out."""
-    told = to_json(shape_of(config))
+    """Identifier of runs whose programs have equal step times; ignores lengths and dynamic values."""
+    fields = to_json(shape_of(config))
     for name in ("total_steps", "evaluations"):
-        told["train"].pop(name)
+        fields["train"].pop(name)
     for name in ("save", "preset", "seeds"):
-        told.pop(name)
-    return _digest(told)
+        fields.pop(name)
+    return _digest(fields)
 
 
-def likeness(config: RunConfig) -> str:
-    """The same for runs that do as much work a step, though perhaps not the same work: another objective."""
+def similarity_id(config: RunConfig) -> str:
+    """Identifier of runs with similar work per step, for instance with different objectives."""
     train = {k: v for k, v in to_json(config)["train"].items() if k not in ("total_steps", "evaluations")}
     nets = {k: v for k, v in to_json(config)["settings"].items() if isinstance(v, dict)}
-    told = [config.env, config.agent, config.physics, config.episode_length, train, nets]
-    return _digest(told)
+    fields = [config.env, config.agent, config.physics, config.episode_length, train, nets]
+    return _digest(fields)
 
 
 def note(study: StudyFolder, program: ProgramFolder) -> None:
-    """Remember how fast a finished program was; forgetting it costs an estimate, not a run."""
+    """Record the speed of a finished program; failures to write are ignored."""
     configs = [study.config(name) for name in program.runs]
     rows = [row for name in program.runs for row in study.run(name).rows()]
     sessions = study.run(program.runs[0]).sessions()
     if not rows or not sessions:
         return
-    # The first evaluation's time contains what was compiled late.
+    # Medians, since the first evaluation includes late compilation.
     add(
         device=sessions[-1]["device"],
         config=configs[0],
@@ -61,10 +62,11 @@ def note(study: StudyFolder, program: ProgramFolder) -> None:
 def add(
     device: str, config: RunConfig, seeds: int, steps_per_second: float, evaluation_seconds: float
 ) -> None:
+    """Append a record."""
     entry = {
         "device": device,
         "shape": shape_id(config),
-        "like": likeness(config),
+        "like": similarity_id(config),
         "env": config.env,
         "agent": config.agent,
         "seeds": seeds,
@@ -80,7 +82,7 @@ def add(
 
 
 def known(device: str) -> list[dict[str, Any]]:
-    """What was measured on such a device, oldest first."""
+    """Records of a device, oldest first."""
     try:
         lines = ledger().read_text().splitlines()
     except OSError:
@@ -95,17 +97,17 @@ def known(device: str) -> list[dict[str, Any]]:
 def nearest(
     entries: Sequence[dict[str, Any]], config: RunConfig, seeds: int
 ) -> tuple[dict[str, Any], str] | None:
-    """The measurement most like a program, and how like it is: measured, or estimated from another."""
+    """The record closest to a program, and its kind: measured (same shapes) or estimated (similar)."""
     for kind, field, wanted in (
         ("measured", "shape", shape_id(config)),
-        ("estimated", "like", likeness(config)),
+        ("estimated", "like", similarity_id(config)),
     ):
         fitting = [entry for entry in entries if entry.get(field) == wanted]
         if fitting:
-            # Of equally near ones the latest.
+            # The latest of equally close ones.
             return min(reversed(fitting), key=lambda entry: abs(entry["seeds"] - seeds)), kind
     return None
 
 
-def _digest(told: Any) -> str:
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

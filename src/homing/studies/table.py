@@ -1,4 +1,4 @@
-"""A study's results as one tidy table: a row for each run, seed and evaluation, in a CSV file."""
+"""A study's results as a tidy CSV table: one row per run, seed and evaluation."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from homing.studies.folder import StudyFolder
 from homing.studies.spec import RESERVED
 
 TABLE = "table.csv"
-# First in every table; then come the axes of the grid, then what was measured.
+# Leading columns of every table, followed by the axes of the grid and the metrics.
 PLACES = ("study", "scale", "run", "seed", "iteration", "step", "updates", "finite", "machine")
 Row = dict[str, Any]
 
 
 def rows_of(folder: StudyFolder) -> list[Row]:
-    """All rows of a study: its name, the place in the grid, the seed, counts and what was measured."""
+    """All rows of a study: name, labels, seed, counters and metrics."""
     study, scale = folder.study(), folder.choice().scale
     rows: list[Row] = []
     place = lambda run: [list(study.grid[a]).index(v) for a, v in folder.labels(run).items()]
@@ -36,11 +36,12 @@ def rows_of(folder: StudyFolder) -> list[Row]:
 
 
 def write_table(folder: StudyFolder) -> Path:
-    """table.csv of a study, with what there is so far."""
+    """Write table.csv of a study with the results so far."""
     return save(rows_of(folder), folder.path / TABLE)
 
 
 def save(rows: Sequence[Row], path: Path) -> Path:
+    """Write rows as a CSV file."""
     names = columns(rows)
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
@@ -52,7 +53,7 @@ def save(rows: Sequence[Row], path: Path) -> Path:
 
 
 def columns(rows: Iterable[Row]) -> list[str]:
-    """Places, axes, then metrics by name."""
+    """Column names: leading columns, axes, then metrics by name."""
     names = dict.fromkeys(name for row in rows for name in row)
     axes = [name for name in names if name not in PLACES and "/" not in name]
     return [*PLACES[:3], *axes, *PLACES[3:], *sorted(name for name in names if "/" in name)]
@@ -65,7 +66,7 @@ def _cell(value: Any) -> Any:
 
 
 def load(path: str | Path) -> list[Row]:
-    """A table as rows with numbers; absent cells are absent."""
+    """Load a table; empty cells are omitted."""
     try:
         with open(path, newline="") as file:
             found = list(csv.DictReader(file))
@@ -75,7 +76,7 @@ def load(path: str | Path) -> list[Row]:
         {name: _value(name, text) for name, text in row.items() if text not in ("", None)} for row in found
     ]
     if rows and (missing := [name for name in ("run", "seed", "step") if name not in rows[0]]):
-        raise ConfigError(f"{path} is no table of a study: it has no column {missing[0]}")
+        raise ConfigError(f"{path} is not a table of a study: it has no column {missing[0]}")
     return rows
 
 
@@ -95,10 +96,7 @@ def axes_of(rows: Sequence[Row]) -> dict[str, list[Any]]:
 
 
 def merge(sources: Sequence[str | Path], out: Path) -> Path:
-    """Tables of several machines in one: rows that are there twice count once, the later source wins.
-
-    Sources are tables or folders of studies.
-    """
+    """Merge tables or study folders into one table; for duplicate rows the later source wins."""
     merged: dict[tuple[Any, ...], Row] = {}
     names: set[Any] = set()
     for source in sources:
@@ -109,6 +107,6 @@ def merge(sources: Sequence[str | Path], out: Path) -> Path:
             axes = tuple(sorted((k, str(v)) for k, v in row.items() if "/" not in k and k not in PLACES))
             merged[row.get("study"), axes, row["seed"], row["iteration"]] = row
     if len(names) > 1:
-        told = ", ".join(f"{name} (scale {scale})" for name, scale in sorted(names, key=str))
-        raise ConfigError(f"these are not parts of one study: {told}")
+        listed = ", ".join(f"{name} (scale {scale})" for name, scale in sorted(names, key=str))
+        raise ConfigError(f"these are not parts of one study: {listed}")
     return save(sorted(merged.values(), key=lambda row: (row["run"], row["step"], row["seed"])), out)

@@ -21,7 +21,7 @@ ERROR_LINES = 12
 
 
 def work(study: StudyFolder, id: str, show: Progress | None = None) -> Outcome:
-    """Train a program's runs from where they are, and write down how it went."""
+    """Train a program's runs from their last checkpoint, and record the outcome."""
     program = study.program(id)
     with RunFolder(program.path).held():
         if study.finished(program):
@@ -34,7 +34,7 @@ def work(study: StudyFolder, id: str, show: Progress | None = None) -> Outcome:
         except KeyboardInterrupt:
             program.write_state("stopped", attempts=attempts, **where)
             raise
-        except BaseException as error:  # also what no one foresaw: the study goes on and tells
+        except BaseException as error:  # any error: the study continues and reports it
             program.write_state("failed", attempts=attempts, error=error_text(error), **where)
             raise
         program.write_state(outcome.status, attempts=attempts, **where)
@@ -45,7 +45,7 @@ def work(study: StudyFolder, id: str, show: Progress | None = None) -> Outcome:
 
 
 def _job() -> dict[str, str]:
-    """The Slurm job that this process is, as squeue calls it."""
+    """The Slurm job id of this process, as in squeue."""
     array, task = (os.environ.get(f"SLURM_ARRAY_{name}_ID") for name in ("JOB", "TASK"))
     job = f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID")
     return {"job": job} if job else {}
@@ -59,7 +59,7 @@ def _train(study: StudyFolder, program: ProgramFolder, show: Progress) -> Outcom
 
 
 def error_text(error: BaseException) -> str:
-    """What a person needs of an error: the message of one of ours, the end of the traceback of others."""
+    """The message of a `HomingError`, or the end of the traceback of other errors."""
     if isinstance(error, HomingError):
         return str(error)
     lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
@@ -67,7 +67,7 @@ def error_text(error: BaseException) -> str:
 
 
 def work_here(study: str | Path, id: str) -> int:
-    """`homing study work`: what a pool starts as a process of its own. Returns the exit code."""
+    """`homing study work`, the entry point of the pool's worker processes; returns the exit code."""
     from homing import api
 
     stop_with_parent()
@@ -84,7 +84,7 @@ def work_here(study: str | Path, id: str) -> int:
 
 
 def stop_with_parent() -> None:
-    """Ask this process to stop when the one that started it is gone, however that ended."""
+    """Terminate this process when its parent process is gone."""
     parent = os.getppid()
 
     def watch() -> None:

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The machine: hardware and versions, and checks of the installation."""

@@ -1,4 +1,4 @@
-"""Is this machine set up well, and what to do if it is not."""
+"""Checks of the installation, with fixes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CUDA_FIX = (
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at; `fix` is empty where all is well."""
+    """The result of one check; `fix` is empty if it passed."""
 
     what: str
     found: str
@@ -27,11 +27,12 @@ class Finding:
 
     @property
     def well(self) -> bool:
+        """Whether the check passed."""
         return not self.fix
 
 
 def examine() -> list[Finding]:
-    """Look at everything a run depends on."""
+    """Check everything that a run depends on."""
     return [*_versions(), _devices(), _gpu_seen(), _arithmetic(), _memory(), _disk(), _drawing(), _films()]
 
 
@@ -42,7 +43,7 @@ def _versions() -> list[Finding]:
         findings.append(
             Finding(
                 "mujoco and mjx",
-                f"{found.get('mujoco')} beside {found.get('mujoco-mjx')}",
+                f"versions differ: {found.get('mujoco')} and {found.get('mujoco-mjx')}",
                 "install a matched pair in a new environment: pip install mujoco==3.17.0 mujoco-mjx==3.17.0",
             )
         )
@@ -54,46 +55,46 @@ def _devices() -> Finding:
 
 
 def unseen_gpus() -> list[str]:
-    """GPUs that the machine has while JAX computes on the CPU."""
+    """GPUs of the machine if JAX runs on the CPU."""
     return hardware.machine_gpus() if jax.default_backend() == "cpu" else []
 
 
 def require_seen_gpu() -> None:
-    """Refuse to compute on the CPU of a machine that has a GPU."""
+    """Raise if JAX runs on the CPU of a machine that has a GPU."""
     if unseen := unseen_gpus():
         raise HomingError(
             f"this machine has a GPU ({unseen[0].split('(')[0].strip()}) that JAX does not see; {CUDA_FIX}, "
-            "or pass --cpu to compute on the CPU"
+            "or pass --cpu to run on the CPU"
         )
 
 
 def _gpu_seen() -> Finding:
     gpus = hardware.machine_gpus()
     if not gpus:
-        return Finding("GPU", "none that nvidia-smi knows; computing on the CPU is fine for small runs")
+        return Finding("GPU", "none found by nvidia-smi; the CPU is sufficient for small runs")
     if jax.default_backend() == "cpu":
         return Finding("GPU", f"{gpus[0]}, which JAX does not see", CUDA_FIX)
     return Finding("GPU", f"{len(gpus)} in the machine, {jax.local_device_count()} used by JAX")
 
 
 def _arithmetic() -> Finding:
-    """Compile and run something, since a device can be listed and still not work."""
+    """Compile and run a matrix product, since a listed device may still not work."""
     try:
         total = float(jax.jit(lambda x: (x @ x).sum())(jnp.ones((64, 64), jnp.float32)))
-    except Exception as error:  # whatever the backend throws is what the user needs to read
+    except Exception as error:  # the backend's message is what the user needs, of any type
         return Finding(
             "arithmetic", f"fails: {str(error).splitlines()[0]}", "check the driver and the JAX build"
         )
     well = total == 64.0**3
     return Finding(
         "arithmetic",
-        "a matrix product comes out right" if well else f"gives {total}",
+        "a matrix product is correct" if well else f"a matrix product gives {total}",
         "" if well else "check the JAX build",
     )
 
 
 def free_bytes() -> int | None:
-    """Memory that the first device can still give, or that the machine has for the CPU."""
+    """Free bytes of the first device, or of the machine for the CPU; None if unknown."""
     device = jax.devices()[0]
     if device.platform == "cpu":
         try:
@@ -111,7 +112,7 @@ def free_bytes() -> int | None:
 def _memory() -> Finding:
     free = free_bytes()
     if free is None:
-        return Finding("free memory", "cannot be told here")
+        return Finding("free memory", "unknown")
     fix = "close other programs: less than 2 GiB is free" if free < 2 << 30 else ""
     return Finding("free memory", f"{free / 2**30:.1f} GiB", fix)
 
@@ -131,14 +132,14 @@ def _drawing() -> Finding:
         with Drawer(model, (), 32, 32, tile=1.0) as drawer:
             drawer.draw(np.zeros((0, 3)), np.zeros((0, 4)), Camera((0.0, 0.0, 0.0), 4.0))
     except HomingError as error:
-        return Finding("drawing", "does not work", str(error))
-    return Finding("drawing", "works")
+        return Finding("rendering", "does not work", str(error))
+    return Finding("rendering", "works")
 
 
 def _films() -> Finding:
     try:
         import imageio_ffmpeg
 
-        return Finding("films", f"ffmpeg {imageio_ffmpeg.get_ffmpeg_version()}")
+        return Finding("video", f"ffmpeg {imageio_ffmpeg.get_ffmpeg_version()}")
     except (ImportError, RuntimeError) as error:
-        return Finding("films", f"no mp4 ({error})", "pip install 'imageio[ffmpeg]'; .gif works without it")
+        return Finding("video", f"no mp4 ({error})", "pip install 'imageio[ffmpeg]'; .gif works without it")

@@ -1,4 +1,4 @@
-"""What a measurement was made with: hardware, versions, date."""
+"""Hardware and software description of the machine, stored with measurements."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import datetime
 import platform
 import subprocess
 from importlib import metadata
+from typing import Any
 
 import jax
 
@@ -15,7 +16,7 @@ PACKAGES = ("jax", "jaxlib", "brax", "mujoco", "mujoco-mjx", "flax", "optax", "n
 
 
 def versions() -> dict[str, str]:
-    """Versions of what results depend on, by package; a package that is not installed is left out."""
+    """Versions of the packages that results depend on; packages that are not installed are omitted."""
     from homing.version import __version__
 
     found = {"homing": __version__, "python": platform.python_version()}
@@ -28,6 +29,7 @@ def versions() -> dict[str, str]:
 
 
 def cpu_name() -> str:
+    """The CPU's model name."""
     try:
         with open("/proc/cpuinfo") as file:
             names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
@@ -37,7 +39,7 @@ def cpu_name() -> str:
 
 
 def machine_gpus() -> list[str]:
-    """GPUs that the driver knows, whether or not JAX can use them."""
+    """GPUs known to the driver, whether or not JAX can use them."""
     try:
         answer = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -45,8 +47,8 @@ def machine_gpus() -> list[str]:
     return [line.strip() for line in answer.stdout.splitlines() if line.startswith("GPU")]
 
 
-def describe() -> dict:
-    """Hardware, versions and the day, to stand beside a number."""
+def describe() -> dict[str, Any]:
+    """Hardware, versions and date of a measurement."""
     device = jax.devices()[0]
     return {
         "device": device.device_kind if device.platform != "cpu" else cpu_name(),

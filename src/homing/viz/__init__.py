@@ -1,1 +1,1 @@
-"""TODO."""
+"""Visualisation: renderings and videos of policies, trajectories and critic maps."""

@@ -1,4 +1,4 @@
-"""Seen from above: the paths of many episodes, and what a critic thinks of every place."""
+"""Trajectories of many episodes, and maps of a critic's values over the floor."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from homing.data.rollout import after_step, first_plan, next_actions
+from homing.envs.base import GoalEnv
 from homing.envs.goal_space import GoalSpace, free_entries, goal_space
 from homing.errors import ConfigError
 from homing.types import Array, EnvState, Key, Obs
@@ -18,24 +19,25 @@ from homing.viz.render import aimed
 from homing.viz.video import Actor
 
 Over = Literal["goals", "states"]
-GRID = 96  # squares along the longer side of a map
-# What a contrastive critic's number is, up to its sign: a distance between representations.
+GRID = 96  # cells along the longer side of a map
+# Energies of a contrastive critic that are negative distances between representations.
 DISTANCES = {"l2": "‖φ(s, a) − ψ(g)‖", "l1": "‖φ(s, a) − ψ(g)‖₁", "l2_squared": "‖φ(s, a) − ψ(g)‖²"}
 
 
 class Scale(NamedTuple):
-    """What the numbers of a map mean: shown is `sign` times what the critic says."""
+    """The quantity of a map: `sign` times the critic's value."""
 
     name: str
     sign: float
 
     @property
     def near_is_low(self) -> bool:
+        """Whether low values mean near."""
         return self.sign < 0
 
 
 def scale_of(settings: Any) -> Scale:
-    """How to read the critic of an agent with these settings."""
+    """The scale for the critic of an agent with these settings."""
     energy = getattr(settings, "energy", None)
     if energy in DISTANCES:
         return Scale(f"distance {DISTANCES[energy]}", -1.0)
@@ -44,20 +46,20 @@ def scale_of(settings: Any) -> Scale:
 
 @dataclass(frozen=True)
 class Episodes:
-    """First episodes of many lanes, and where each went."""
+    """Trajectories of the first episode of N parallel environments."""
 
     label: str
     space: GoalSpace
-    track: np.ndarray  # [T + 1, N, goal_dim]: what goals are about
-    robot: np.ndarray  # [T, N, 2]: where the robot's root is before each step
-    length: np.ndarray  # [N]: steps of the episode
-    reached: np.ndarray  # [N] bool: at least once
+    track: np.ndarray  # [T + 1, N, goal_dim]: achieved goals
+    robot: np.ndarray  # [T, N, 2]: position of the robot's root before each step
+    length: np.ndarray  # [N]: episode length in steps
+    reached: np.ndarray  # [N] bool: goal reached at least once
     goal: np.ndarray  # [N, goal_dim]
     dt: float
 
 
 def walk(actor: Actor, start_seed: int, goal: np.ndarray | None) -> Episodes:
-    """One episode in each of the actor's parallel environments."""
+    """Run one episode in each of the actor's parallel environments."""
     env = actor.env
     root = env.scene.engine.layout.links.index(env.scene.spec.body.root)
 
@@ -96,17 +98,17 @@ def walk(actor: Actor, start_seed: int, goal: np.ndarray | None) -> Episodes:
 
 @dataclass(frozen=True)
 class CriticMap:
-    """What a critic says of places: of goals seen from one state, or of states seen from one goal."""
+    """A critic's values over positions: of goals for one state, or of states for one goal."""
 
     label: str
     space: GoalSpace
     over: Over
     places: np.ndarray  # [rows, columns, 2]
     values: np.ndarray  # [rows, columns]
-    free: np.ndarray  # [rows, columns] bool: not inside of a wall
+    free: np.ndarray  # [rows, columns] bool: outside of walls
     scale: Scale
-    at: np.ndarray  # [2]: the state, where goals vary
-    goal: np.ndarray | None  # [goal_dim], where states vary
+    at: np.ndarray  # [2]: position of the state, if goals vary
+    goal: np.ndarray | None  # [goal_dim]: if states vary
 
 
 def critic_map(
@@ -117,17 +119,17 @@ def critic_map(
     at: str | None = None,
     size: int = GRID,
 ) -> CriticMap:
-    """Ask a policy's critic about its own actions, all over the floor."""
+    """Evaluate a policy's critic for its greedy actions on a grid over the floor."""
     space = goal_space(actor.env)
     state, drawn = _start(actor.env, start_seed)
     if at is not None:
         state = placed(actor.env, state, space.parse(at))
     target = drawn if goal is None else space.parse(goal)
     places = space.grid(size) if space.flat else space.grid(4 * size)[:1]
-    values = asked(actor, over)(actor.learner, state, places, target)
+    values = value_function(actor, over)(actor.learner, state, places, target)
     scale = scale_of(actor.policies.settings if actor.policies else None)
     values = scale.sign * np.asarray(values)
-    here = space.points(actor.env.achieved(state))[0]
+    here = space.points(np.asarray(actor.env.achieved(jnp.asarray(state))))[0]
     return CriticMap(
         actor.label,
         space,
@@ -141,13 +143,13 @@ def critic_map(
     )
 
 
-def asked(actor: Actor, over: Over) -> Callable[..., Array]:
-    """A compiled `(learner, state, places [..., 2], goal) -> values [...]` of an actor's critic."""
+def value_function(actor: Actor, over: Over) -> Callable[..., Array]:
+    """A jitted `(learner, state, places [..., 2], goal) -> values [...]` of an actor's critic."""
     if actor.policies is None:
-        raise ConfigError(f"{actor.label} has no critic; name a run's folder or a policy")
+        raise ConfigError(f"{actor.label} has no critic; give a run's folder or a policy")
     agent = actor.policies.agent
     if not agent.has_critic:
-        raise ConfigError(f"agents of the kind {actor.policies.agent_name!r} have no critic to ask")
+        raise ConfigError(f"agents of type {actor.policies.agent_name!r} have no critic")
     if over == "states":
         check_movable(actor.env)
     axes = goal_space(actor.env).axes[0]
@@ -164,19 +166,19 @@ def asked(actor: Actor, over: Over) -> Callable[..., Array]:
     return jax.jit(values)
 
 
-def check_movable(env: Any) -> None:
-    """Refuse to vary what cannot be varied without moving the rest of the robot."""
+def check_movable(env: GoalEnv) -> None:
+    """Raise if the achieved goal cannot be changed independently of the rest of the state."""
     axes = goal_space(env).axes[0]
     free = free_entries(env.scene)
     if not all(free[axes[name]] for name in "xy" if name in axes):
         raise ConfigError(
-            f"in {env.spec.id} a place makes no state, for it follows from the joints; "
+            f"in {env.spec.id} a position does not determine a state, since it depends on the joints; "
             "map goals instead of states"
         )
 
 
-def placed(env: Any, state: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """The state with what goals are about at another place."""
+def placed(env: GoalEnv, state: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """The state with its achieved goal moved to another position."""
     check_movable(env)
     moved = np.array(state)
     axes = goal_space(env).axes[0]
@@ -185,8 +187,8 @@ def placed(env: Any, state: np.ndarray, place: np.ndarray) -> np.ndarray:
     return moved
 
 
-def _start(env: Any, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """State and goal that an episode starts with."""
+def _start(env: GoalEnv, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Initial state and goal of an episode."""
 
     def sample_reset(key: Key) -> tuple[Array, Array]:
         q, qd, goal = env.scene.sample_reset(key)

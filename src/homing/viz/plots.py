@@ -1,12 +1,12 @@
-"""Figures of paths and critics, for the screen and for papers."""
+"""Figures of trajectories and critic maps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -20,21 +20,22 @@ from homing.viz.video import grid_shape
 FORMATS = (".png", ".pdf", ".svg")
 REACHED, MISSED, ROBOT = "#1f6fb4", "#e07b39", "#8a8f98"
 WALL, GROUND, GOAL, START = "#5c7389", "#f4f5f7", "#1a9850", "#22262b"
-MANY = 12  # goals beyond which they are drawn as outlines
-SIDE = 4.2  # inches of one panel
+MANY = 12  # more goals than this are drawn as outlines
+SIDE = 4.2  # size of a panel in inches
 
 
 def check_output(path: str | Path) -> Path:
+    """The path of a figure; raises for an unsupported file format."""
     path = Path(path)
     if path.suffix not in FORMATS:
         raise ConfigError(f"a figure ends in {', '.join(FORMATS)}, not in {path.suffix or path.name!r}")
     if path.is_dir():
-        raise ConfigError(f"{path} is a folder; name a file in it")
+        raise ConfigError(f"{path} is a folder; give a file in it")
     return path
 
 
 def save_paths(panels: Sequence[Episodes], out: str | Path) -> Path:
-    """Paths of many episodes over the layout, coloured by success."""
+    """Write trajectories over the layout, coloured by success."""
     figure, axes = _sheet(len(panels), [panel.space for panel in panels])
     for axis, panel in zip(axes, panels, strict=True):
         _paths(axis, panel) if panel.space.flat else _courses(axis, panel)
@@ -51,10 +52,10 @@ def save_paths(panels: Sequence[Episodes], out: str | Path) -> Path:
     return _save(figure, out)
 
 
-def _paths(axis: Any, panel: Episodes) -> None:
+def _paths(axis: Axes, panel: Episodes) -> None:
     _floor(axis, panel.space)
     points = panel.space.points(panel.track)  # [T + 1, N, parts, 2]
-    order = np.argsort(panel.reached)[::-1]  # what failed is drawn last, for it is what one looks for
+    order = np.argsort(panel.reached)[::-1]  # failures are drawn on top
     if panel.space.spec.task.props:
         lines = [panel.robot[: panel.length[n], n] for n in order]
         axis.add_collection(LineCollection(lines, colors=ROBOT, linewidths=0.5, alpha=0.5))
@@ -68,8 +69,8 @@ def _paths(axis: Any, panel: Episodes) -> None:
         _goal(axis, panel.space, goal, filled=len(goals) <= MANY)
 
 
-def _courses(axis: Any, panel: Episodes) -> None:
-    """Goals on a line: the place against time."""
+def _courses(axis: Axes, panel: Episodes) -> None:
+    """Position over time, for one-dimensional goals."""
     points, goals = panel.space.points(panel.track)[..., 0, 0], panel.space.points(panel.goal)[:, 0, 0]
     time = np.arange(len(points)) * panel.dt
     for n in np.argsort(panel.reached)[::-1]:
@@ -82,23 +83,27 @@ def _courses(axis: Any, panel: Episodes) -> None:
 
 
 def save_maps(panels: Sequence[CriticMap], out: str | Path) -> Path:
-    """What critics think of every place."""
+    """Write maps of critics."""
     figure, axes = _sheet(len(panels), [panel.space for panel in panels], wider=1.25)
     for axis, panel in zip(axes, panels, strict=True):
-        what = "every goal, seen from the dot" if panel.over == "goals" else "every place, seen from the goal"
+        what = (
+            "value of goals, for the state at the dot"
+            if panel.over == "goals"
+            else "value of states, for the goal"
+        )
         axis.set_title(f"{panel.label}\n{what}", fontsize=9)
         _map(figure, axis, panel) if panel.space.flat else _profile(axis, panel)
     return _save(figure, out)
 
 
-def _map(figure: Figure, axis: Any, panel: CriticMap) -> None:
+def _map(figure: Figure, axis: Axes, panel: CriticMap) -> None:
     _floor(axis, panel.space)
     colours = "viridis_r" if panel.scale.near_is_low else "viridis"
     extent = panel.space.spec.arena.extent()
     low, high = (
         f(panel.values, where=panel.free, initial=v) for f, v in ((np.min, np.inf), (np.max, -np.inf))
     )
-    # Drawn under the walls too, so that no gap shows at their edges; what counts is what stands free.
+    # Drawn under walls too, to avoid gaps at their edges; the colour range is that of free positions.
     image = axis.imshow(
         panel.values, origin="lower", extent=extent, cmap=colours, zorder=0.5, vmin=low, vmax=high
     )
@@ -115,15 +120,15 @@ def _map(figure: Figure, axis: Any, panel: CriticMap) -> None:
         axis.plot(*panel.at, "o", color="white", mec=START, ms=7, mew=1.5, zorder=5)
 
 
-def _profile(axis: Any, panel: CriticMap) -> None:
+def _profile(axis: Axes, panel: CriticMap) -> None:
     axis.plot(panel.places[0, :, 0], panel.values[0], color=REACHED)
     mark = panel.at[0] if panel.goal is None else panel.space.points(panel.goal)[0, 0]
     axis.axvline(mark, color=START if panel.goal is None else GOAL, ls="--", lw=1.2)
     axis.set(xlabel="x in metres", ylabel=panel.scale.name)
 
 
-def _floor(axis: Any, space: GoalSpace) -> None:
-    """The ground and its walls, to scale."""
+def _floor(axis: Axes, space: GoalSpace) -> None:
+    """The floor and its walls, to scale."""
     x0, x1, y0, y1 = space.spec.arena.extent()
     axis.set(xlim=(x0, x1), ylim=(y0, y1), aspect="equal", facecolor=GROUND)
     axis.set_xlabel("x in metres", fontsize=8)
@@ -136,14 +141,14 @@ def _floor(axis: Any, space: GoalSpace) -> None:
         )
 
 
-def _goal(axis: Any, space: GoalSpace, goal: np.ndarray, filled: bool = True) -> None:
-    """The region that counts as reached; many of them would hide the paths, so they are outlines then."""
+def _goal(axis: Axes, space: GoalSpace, goal: np.ndarray, filled: bool = True) -> None:
+    """The success region of a goal; an outline if there are many, so as not to hide trajectories."""
     look = {"facecolor": GOAL + "30", "lw": 1.2} if filled else {"facecolor": "none", "lw": 0.6, "alpha": 0.6}
     for x, y in space.points(goal):
         axis.add_patch(Circle((x, y), space.spec.task.within, edgecolor=GOAL, zorder=5, **look))
 
 
-def _sheet(count: int, spaces: Sequence[GoalSpace], wider: float = 1.0) -> tuple[Figure, list[Any]]:
+def _sheet(count: int, spaces: Sequence[GoalSpace], wider: float = 1.0) -> tuple[Figure, list[Axes]]:
     x0, x1, y0, y1 = spaces[0].spec.arena.extent()
     aspect = np.clip((x1 - x0) / (y1 - y0), 0.5, 2.0) if spaces[0].flat else 1.4
     columns, rows = grid_shape(count, aspect * wider)

@@ -1,4 +1,4 @@
-"""What a rollout looks like: recorded as link frames, drawn as pictures with the goal in them."""
+"""Rollouts recorded as link frames, and rendered with their goals as images or videos."""
 
 from __future__ import annotations
 
@@ -23,38 +23,41 @@ from homing.physics.drawing import Camera, Drawer, Marker
 from homing.types import Array, EnvState, Key, Obs
 
 FORMATS = (".png", ".gif", ".mp4")
-RUN_STEPS = 500  # of a film of a trained policy, if its episodes are longer
-MOST_FRAMES = 30.0  # a second; more are neither seen nor worth their bytes
+RUN_STEPS = 500  # maximum default length of a trained policy's video
+MAX_FRAME_RATE = 30.0  # frames per second
 GOAL_COLOURS = ((0.10, 0.70, 0.35), (0.15, 0.35, 0.85), (0.75, 0.15, 0.60))
 Policy = Callable[[Obs, Key], Array]
+Goal = np.ndarray | Array
 
 
 @dataclass(frozen=True)
 class Film:
-    """What a film shows: one lane's link frames and goal at each step, and how far that goal is."""
+    """A recorded rollout of one environment: link frames, goal and distance at each step."""
 
     pos: np.ndarray  # [T, L, 3]
     rot: np.ndarray  # [T, L, 4]
     goal: np.ndarray  # [T, goal_dim]
     distance: np.ndarray  # [T]
     success: np.ndarray  # [T]
-    begin: int = 0  # steps before the first that is shown
+    begin: int = 0  # index of the first recorded step
 
 
 def random_policy(env: GoalEnv) -> Policy:
+    """Uniform random actions."""
     size = (env.num_envs, env.spec.action_dim)
     return lambda obs, key: jax.random.uniform(key, size, jnp.float32, -1.0, 1.0)
 
 
 def zero_policy(env: GoalEnv) -> Policy:
+    """Zero actions."""
     return lambda obs, key: jnp.zeros((env.num_envs, env.spec.action_dim), jnp.float32)
 
 
 POLICIES = {"random": random_policy, "zero": zero_policy}
 
 
-def aimed(state: EnvState, goal: Any) -> EnvState:
-    """The same state with another goal [goal_dim] in every environment; None leaves it."""
+def aimed(state: EnvState, goal: Goal | None) -> EnvState:
+    """The state with the goal [goal_dim] in every environment; None keeps each environment's own."""
     if goal is None:
         return state
     goal = jnp.broadcast_to(jnp.asarray(goal, jnp.float32), state.obs.goal.shape)
@@ -75,7 +78,7 @@ def recorder(
         close = (distance < env.task.within).astype(jnp.float32)
         return links.pos[0], links.rot[0], state.obs.goal[0], distance[0], close[0]
 
-    def run(learner: Any, key: Key, goal: Any) -> tuple[Array, ...]:
+    def run(learner: Any, key: Key, goal: Goal | None) -> tuple[Array, ...]:
         k_reset, k_steps = jax.random.split(key)
         first = aimed(env.reset(k_reset), goal)
 
@@ -91,7 +94,7 @@ def recorder(
 
     compiled = jax.jit(run)
 
-    def film(learner: Any, seed: int, goal: Any = None) -> Film:
+    def film(learner: Any, seed: int, goal: Goal | None = None) -> Film:
         shots = compiled(learner, jax.random.key(seed), goal)
         pos, rot, goals, distance, success = (np.asarray(x) for x in shots)
         return Film(pos, rot, goals, distance, success)
@@ -99,13 +102,15 @@ def recorder(
     return film
 
 
-def record(env: GoalEnv, policy: Policy, steps: int, seed: int = 0, goal: Any = None, chunk: int = 1) -> Film:
-    """Run one compiled rollout and keep what a picture needs of environment 0."""
+def record(
+    env: GoalEnv, policy: Policy, steps: int, seed: int = 0, goal: Goal | None = None, chunk: int = 1
+) -> Film:
+    """Record one rollout of environment 0."""
     return recorder(env, lambda _, obs, key: policy(obs, key), steps, chunk)((), seed, goal)
 
 
 def still(env: GoalEnv, seed: int = 0) -> Film:
-    """The first moment of an episode, without a step."""
+    """The initial state of an episode, as a recording of one step."""
     q, qd, goal = env.scene.sample_reset(jax.random.key(seed))
     links = env.scene.engine.links(jax.jit(env.scene.engine.init)(q[None], qd[None]))
     nothing = np.zeros(1)
@@ -113,12 +118,12 @@ def still(env: GoalEnv, seed: int = 0) -> Film:
 
 
 def draw(env: GoalEnv, film: Film, width: int = 640, height: int = 480, every: int = 1) -> list[np.ndarray]:
-    """Frames [height, width, 3] of every `every`-th step."""
+    """Images [height, width, 3] of every `every`-th step."""
     return list(frames(env, film, width, height, every))
 
 
 def frames(env: GoalEnv, film: Film, width: int, height: int, every: int = 1) -> Iterator[np.ndarray]:
-    """`draw`, one frame at a time."""
+    """`draw` as an iterator."""
     spec = env.scene.spec
     with drawer_for(spec, width, height) as drawer:
         camera = camera_for(spec, film)
@@ -127,17 +132,18 @@ def frames(env: GoalEnv, film: Film, width: int, height: int, every: int = 1) ->
 
 
 def drawer_for(spec: EnvSpec, width: int, height: int) -> Drawer:
+    """The renderer of an environment."""
     props = tuple(prop.name for prop in spec.task.props)
     return Drawer(display_model(spec), props, width, height, tile=0.1 if is_arm(spec) else 1.0)
 
 
 def frame_step(dt: float) -> int:
-    """Steps from one frame to the next, so that a film has no more frames a second than are seen."""
-    return max(1, math.ceil(1.0 / (dt * MOST_FRAMES)))
+    """Environment steps per frame, such that the frame rate is at most `MAX_FRAME_RATE`."""
+    return max(1, math.ceil(1.0 / (dt * MAX_FRAME_RATE)))
 
 
 def display_model(spec: EnvSpec) -> Model:
-    """The model that is drawn: all walls stand where they are."""
+    """The model for rendering, with all walls in place."""
     model = spec.body.build()
     for prop in spec.task.props:
         prop.build(model)
@@ -147,7 +153,7 @@ def display_model(spec: EnvSpec) -> Model:
 
 
 def goal_markers(spec: EnvSpec, goal: np.ndarray) -> list[Marker]:
-    """A ball of the threshold's size at each point of the goal, and a post where it may be far away."""
+    """A sphere of the threshold's radius at each point of the goal, and a post to see it from afar."""
     markers = []
     names = np.reshape(spec.task.goal, (spec.task.parts, -1))
     for k, values in enumerate(goal.reshape(names.shape)):
@@ -162,10 +168,10 @@ def goal_markers(spec: EnvSpec, goal: np.ndarray) -> list[Marker]:
 
 
 def camera_for(spec: EnvSpec, film: Film) -> Camera:
-    """A still camera that keeps the robot and the goal, or the whole maze, in view."""
+    """A static camera that shows the robot and the goals, or the whole maze."""
     if is_arm(spec):
         far = spec.arena.extent()[1]
-        # The reacher is seen from above, the pusher's arm from the far side of its table.
+        # The reacher is viewed from above, the pusher's arm from the far side of its table.
         target = (0.0, 0.0, 0.0) if far < 0.5 else (0.4, -0.3, -0.2)
         if far < 0.5:
             return Camera(target, 2.6 * far, azimuth=90.0, elevation=-65.0)
@@ -173,7 +179,7 @@ def camera_for(spec: EnvSpec, film: Film) -> Camera:
     if not isinstance(spec.arena, Floor):
         x0, x1, y0, y1 = spec.arena.extent()
         return Camera((0.5 * (x0 + x1), 0.5 * (y0 + y1), 0.0), 1.15 * max(x1 - x0, y1 - y0), 90.0, -62.0)
-    # All that happens is in view: every goal, and wherever the robot goes.
+    # The view contains all goals and the robot's trajectory.
     goals = [marker.pos[:2] for goal in np.unique(film.goal, axis=0) for marker in goal_markers(spec, goal)]
     seen = np.concatenate([np.array(goals), film.pos[:, 0, :2]])
     low, high = seen.min(axis=0), seen.max(axis=0)
@@ -182,11 +188,12 @@ def camera_for(spec: EnvSpec, film: Film) -> Camera:
 
 
 def is_arm(spec: EnvSpec) -> bool:
+    """Whether the robot is a small arm, by the size of its floor."""
     return isinstance(spec.arena, Floor) and spec.arena.half < 1.0
 
 
 def save(frames: Iterable[np.ndarray], path: str | Path, fps: float) -> Path:
-    """Write a picture (the last frame) or a film, by the file's ending."""
+    """Write an image (the last frame) or a video, by the file extension."""
     path = check_output(path)
     import imageio.v2 as iio
 
@@ -197,20 +204,22 @@ def save(frames: Iterable[np.ndarray], path: str | Path, fps: float) -> Path:
     options: dict[str, Any] = {"duration": 1000.0 / fps, "loop": 0}
     if path.suffix == ".mp4":
         options = {"fps": fps, "codec": "libx264", "macro_block_size": 16, "format": "FFMPEG"}
-    with iio.get_writer(path, **options) as film:
+    writer: Any = iio.get_writer(path, **options)
+    with writer:
         for frame in frames:
-            film.append_data(frame)
+            writer.append_data(frame)
     return path
 
 
 def check_output(path: str | Path) -> Path:
+    """The path of an image or video; raises for an unsupported file format."""
     path = Path(path)
     if path.suffix not in FORMATS:
         raise ConfigError(
-            f"a picture or film ends in {', '.join(FORMATS)}, not in {path.suffix or path.name!r}"
+            f"an image or video ends in {', '.join(FORMATS)}, not in {path.suffix or path.name!r}"
         )
     if path.is_dir():
-        raise ConfigError(f"{path} is a folder; name a file in it")
+        raise ConfigError(f"{path} is a folder; give a file in it")
     return path
 
 
@@ -226,16 +235,17 @@ def film_run(
     height: int = 480,
     picture: str | Path | None = None,
 ) -> Path:
-    """A film, or a picture of the last step, of a trained policy in the environment it was trained in.
+    """Write a video, or an image of the last step, of a trained policy in its training environment.
 
-    seed:    of starts and goals
-    of_seed: whose policy, the run's first if not said
-    picture: write to this file, beside the film, the moment when the first goal is reached
+    seed:    seed of resets and goals
+    of_seed: training seed of the policy; default: the run's first
+    picture: also write an image of the step that reaches the first goal to this file
     """
-    from homing.api import load
+    from homing.policies import find_policies
+    from homing.policies.policy import Policy as TrainedPolicy
 
     out = check_output(out)
-    trained = load(run, seed=of_seed, which=which)
+    trained = TrainedPolicy(find_policies(run, which), of_seed)
     env = trained.make_env()
     length = min(env.episode_length, RUN_STEPS) if steps is None else steps
     film = record(env, lambda obs, key: trained.act(obs), length, seed, chunk=trained.chunk)
@@ -248,7 +258,7 @@ def film_run(
 
 
 def moment(film: Film, step: int | None = None) -> Film:
-    """One step of a film: by default that which reaches the first goal, or the last if none does."""
+    """One step of a recording; default: the step that reaches the first goal, or the last step."""
     if step is None:
         reached = np.flatnonzero(film.success)
         step = int(reached[0]) if len(reached) else -1
@@ -258,6 +268,7 @@ def moment(film: Film, step: int | None = None) -> Film:
 
 
 def policy_named(name: str, env: GoalEnv) -> Policy:
+    """The policy of `POLICIES` with this name."""
     if name not in POLICIES:
         raise unknown("policy", name, POLICIES)
     return POLICIES[name](env)

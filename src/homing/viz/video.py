@@ -1,9 +1,9 @@
-"""Films of several policies side by side, with what they are and how far they have to go written on them."""
+"""Videos of several policies in a grid, labelled with the policy and the distance to the goal."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,24 +14,29 @@ from PIL import Image, ImageDraw, ImageFont
 from rich.console import Console
 from rich.progress import track
 
+from homing.agents.base import Agent
+from homing.envs.base import GoalEnv
 from homing.envs.goal_space import goal_space
 from homing.errors import ConfigError
+from homing.physics.drawing import Camera, Drawer
 from homing.policies import Policies, find_policies
 from homing.policies.store import Which
+from homing.types import Array, Key, Obs
 from homing.viz import render
 from homing.viz.render import Film
 
 MOST_PANELS = 16
 REACHED, UNDERWAY = (120, 230, 150), (255, 255, 255)
+Act = Callable[[Any, Obs, Key], Array]
 
 
 @dataclass(frozen=True)
 class Actor:
-    """A policy of one seed of one source, or none where an environment is shown with simple actions."""
+    """A policy of one training seed, or scripted actions, in an environment."""
 
     label: str
-    env: Any
-    act: Any
+    env: GoalEnv
+    act: Act
     """(learner, obs, key) -> actions [N, chunk · action_dim]"""
     learner: Any
     policies: Policies | None = None
@@ -39,21 +44,21 @@ class Actor:
 
     @property
     def chunk(self) -> int:
-        """Actions that are planned at once and executed open-loop."""
+        """Length of the action chunks, which are executed open-loop."""
         return self.policies.agent.chunk if self.policies is not None else 1
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A film and what is written on it."""
+    """A recording with its label and environment."""
 
     label: str
-    env: Any
+    env: GoalEnv
     film: Film
 
 
 def actors(sources: Sequence[str], seeds: str | None, which: Which, num_envs: int = 1) -> list[Actor]:
-    """Every wanted seed of every source; environments and programs are shared within a source."""
+    """Actors of the selected seeds of every source; environment and programs are shared within a source."""
     found = []
     for source in sources:
         policies = find_policies(source, which)
@@ -64,18 +69,19 @@ def actors(sources: Sequence[str], seeds: str | None, which: Which, num_envs: in
             found.append(Actor(label, env, act, policies.one(seed), policies, seed))
     if len(found) > MOST_PANELS:
         raise ConfigError(
-            f"{len(found)} policies are too many for one picture, which shows up to {MOST_PANELS}; "
-            "name fewer runs or seeds"
+            f"{len(found)} policies are too many for one video, which shows up to {MOST_PANELS}; "
+            "give fewer runs or seeds"
         )
     return found
 
 
-def greedy(agent: Any) -> Any:
+def greedy(agent: Agent) -> Act:
+    """The greedy policy of an agent."""
     return lambda learner, obs, key: agent.act(learner, obs, key, explore=False)
 
 
 def wanted_seeds(policies: Policies, text: str | None) -> tuple[int, ...]:
-    """`0,1,2`, `best`, `all`, or the first seed if nothing is said."""
+    """Seeds from `0,1,2`, `best` or `all`; the first seed for None."""
     from homing.policies.export import chosen_seeds
 
     if text is None:
@@ -91,7 +97,7 @@ def _label(source: str, policies: Policies, seed: int, named: bool) -> str:
 
 
 def environment_actor(id: str, policy: str, physics: str | None, options: dict[str, Any]) -> Actor:
-    """An environment with random or no actions."""
+    """An environment with random or zero actions."""
     from homing.envs import make
 
     env = make(id, num_envs=1, physics=physics, options=options)
@@ -100,8 +106,8 @@ def environment_actor(id: str, policy: str, physics: str | None, options: dict[s
 
 
 def recorded(cast: Sequence[Actor], steps: int | None, start_seed: int, goal: str | None) -> list[Panel]:
-    """One film of each, all from starts and goals of the same seed."""
-    programs: dict[int, Any] = {}
+    """Record each actor, with resets and goals of the same seed."""
+    programs: dict[int, Callable[..., Film]] = {}
     panels = []
     for actor in cast:
         length = _length(actor, steps)
@@ -120,7 +126,7 @@ def _length(actor: Actor, steps: int | None) -> int:
 
 
 def write(panels: Sequence[Panel], out: str | Path, width: int, height: int) -> Path:
-    """A film of all panels, or a picture of their last step."""
+    """Write a video of all panels, or an image of their last step."""
     out = render.check_output(out)
     dt = max(panel.env.spec.dt for panel in panels)
     if out.suffix == ".png":
@@ -136,7 +142,7 @@ def write(panels: Sequence[Panel], out: str | Path, width: int, height: int) -> 
 
 
 def composed(panels: Sequence[Panel], width: int, height: int, every: int = 1) -> Iterator[np.ndarray]:
-    """Frames with all panels in a grid, each width × height; a shorter film waits at its end."""
+    """Frames with all panels in a grid, each width × height; shorter recordings stay at their last step."""
     columns, rows = grid_shape(len(panels), width / height)
     sheet = np.full((rows * height, columns * width, 3), 255, np.uint8)
     with ExitStack() as stack:
@@ -151,24 +157,24 @@ def composed(panels: Sequence[Panel], width: int, height: int, every: int = 1) -
 
 
 def grid_shape(count: int, aspect: float) -> tuple[int, int]:
-    """Columns and rows that come nearest to a picture of 16:9 and leave few places empty."""
+    """Columns and rows of a grid close to 16:9 with few empty cells."""
     shapes = [(columns, -(-count // columns)) for columns in range(1, count + 1)]
     cost = lambda s: abs(math.log(s[0] * aspect / s[1] / (16 / 9))) + 0.8 * (s[0] * s[1] - count)
     return min(shapes, key=cost)
 
 
-def _frame(panel: Panel, drawer: Any, camera: Any, t: int) -> np.ndarray:
+def _frame(panel: Panel, drawer: Drawer, camera: Camera, t: int) -> np.ndarray:
     film, spec = panel.film, panel.env.scene.spec
     frame = drawer.draw(film.pos[t], film.rot[t], camera, render.goal_markers(spec, film.goal[t]))
     close = bool(film.success[t])
-    told = f"{(film.begin + t) * panel.env.spec.dt:.1f} s   {film.distance[t]:.2f} m" + (
+    status = f"{(film.begin + t) * panel.env.spec.dt:.1f} s   {film.distance[t]:.2f} m" + (
         "   reached" if close else ""
     )
-    return inscribed(frame, panel.label, told, REACHED if close else UNDERWAY)
+    return inscribed(frame, panel.label, status, REACHED if close else UNDERWAY)
 
 
-def inscribed(frame: np.ndarray, label: str, told: str, colour: tuple[int, int, int]) -> np.ndarray:
-    """A frame with a label at the top and a line at the bottom, on dark strips so that both are read."""
+def inscribed(frame: np.ndarray, label: str, status: str, colour: tuple[int, int, int]) -> np.ndarray:
+    """A frame with a label at the top and a status line at the bottom, on dark strips."""
     height, width = frame.shape[:2]
     size = max(9, round(height / 24))
     strip = round(1.7 * size)
@@ -180,12 +186,12 @@ def inscribed(frame: np.ndarray, label: str, told: str, colour: tuple[int, int, 
     picture.paste((20, 24, 30), (0, 0), shade)
     pen, font = ImageDraw.Draw(picture), ImageFont.load_default(size)
     pen.text((0.5 * size, 0.5 * strip), _fitting(label, font, width - size), UNDERWAY, font, anchor="lm")
-    pen.text((0.5 * size, height - 0.5 * strip), told, colour, font, anchor="lm")
+    pen.text((0.5 * size, height - 0.5 * strip), status, colour, font, anchor="lm")
     return np.asarray(picture)
 
 
-def _fitting(text: str, font: Any, width: float) -> str:
-    """The text, cut where it would leave the picture."""
+def _fitting(text: str, font: ImageFont.ImageFont | ImageFont.FreeTypeFont, width: float) -> str:
+    """The text, truncated to a width in pixels."""
     if font.getlength(text) <= width:
         return text
     while text and font.getlength(text + "…") > width:

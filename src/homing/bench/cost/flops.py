@@ -1,4 +1,4 @@
-"""What a traced program computes: its matrix products."""
+"""FLOPs of the matrix products of a traced program."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import jax
 
 
 def product_flops(fn: Callable[..., Any], *args: Any) -> float:
-    """Floating-point operations of the matrix products in `fn(*args)`, 2·m·n·k each; nothing is computed.
+    """FLOPs of the matrix products in `fn(*args)`, 2·m·n·k each; `fn` is only traced.
 
-    Only products that a result depends on count. Loops count as often as they run where the trace says how
-    often, branches as their dearest one.
+    Products that no result depends on are not counted. Loops are multiplied by their trip count where it is
+    known; conditionals count their most expensive branch.
     """
     jaxpr = jax.make_jaxpr(fn)(*args).jaxpr
     return _flops(jaxpr, [True] * len(jaxpr.outvars))
 
 
 def _flops(jaxpr: Any, wanted: Sequence[bool]) -> float:
-    """Of what the wanted outputs depend on: from the last equation to the first."""
+    """FLOPs of the equations that the wanted outputs depend on, by backward liveness."""
     live = {var for var, want in zip(jaxpr.outvars, wanted, strict=True) if want and not _is_literal(var)}
     total = 0.0
     for eqn in reversed(jaxpr.eqns):
@@ -47,7 +47,7 @@ def _cost(eqn: Any, used: list[bool]) -> float:
 
 
 def _used_in_a_step(eqn: Any, step: Any, used: list[bool]) -> list[bool]:
-    """What a scan carries on is used by its next step; what it stacks has one axis more outside."""
+    """Used outputs of a scan's body: all carries, and the stacked outputs (one axis more outside) in use."""
     carried = [
         len(out.aval.shape) == len(own.aval.shape) for out, own in zip(eqn.outvars, step.outvars, strict=True)
     ]
@@ -65,7 +65,7 @@ def _product(eqn: Any) -> float:
 
 
 def _inside(params: dict[str, Any]) -> Iterator[Any]:
-    """The jaxprs that an equation calls; rules of differentiation are functions, and have been applied."""
+    """The jaxprs that an equation calls; custom differentiation rules are functions, not jaxprs."""
     for value in params.values():
         for item in value if isinstance(value, (tuple, list)) else (value,):
             inner = getattr(item, "jaxpr", item)

@@ -1,4 +1,4 @@
-"""What a compiled program starts and moves, read from its text: kernels (fusions on a CPU) and bytes."""
+"""Kernel launches (fusions on a CPU) and memory traffic of a compiled program, parsed from its HLO text."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-# Names for data, and ends of what was begun: these start nothing on a device.
+# Aliases of data and completions of asynchronous operations, which launch nothing.
 FREE = {
     *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "opt-barrier"),
     *("add-dependency", "partition-id", "replica-id", "copy-done", "async-done", "async-update"),
     *("all-reduce-done", "all-gather-done"),
 }
-PARTIAL = {"dynamic-slice", "slice", "gather"}  # read no more than they give
+PARTIAL = {"dynamic-slice", "slice", "gather"}  # read only as many bytes as they return
 WIDTHS = {"pred": 8, "s4": 4, "u4": 4, "c64": 64, "c128": 128, "token": 0}
 
 _HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
@@ -23,13 +23,15 @@ _ARRAY = re.compile(r"\b([a-z][a-z0-9]*)\[([\d,]*)\]")
 
 
 class Cost(NamedTuple):
-    """Of running a program once."""
+    """Cost of one execution."""
 
     launches: int
     bytes: int
 
 
 class Instruction(NamedTuple):
+    """A parsed HLO instruction."""
+
     name: str
     shape: str
     opcode: str
@@ -41,7 +43,7 @@ class Instruction(NamedTuple):
 def cost(text: str) -> Cost:
     """Launches, and bytes that they read and write.
 
-    Loops count as often as the text says that they run, and once where it does not; branches as the largest.
+    Loops are multiplied by their known trip count, or 1; conditionals count their most expensive branch.
     """
     entry, computations = _computations(text)
     found: dict[str, Cost] = {}
@@ -49,7 +51,7 @@ def cost(text: str) -> Cost:
     def of(name: str) -> Cost:
         if name not in found:
             shapes = {i.name: i.shape for i in computations[name]}
-            found[name] = _sum([_started(i, shapes, computations, of) for i in computations[name]])
+            found[name] = _sum([_instruction_cost(i, shapes, computations, of) for i in computations[name]])
         return found[name]
 
     return of(entry)
@@ -73,7 +75,7 @@ def _computations(text: str) -> tuple[str, dict[str, list[Instruction]]]:
 
 
 def _instruction(name: str, text: str, is_root: bool) -> Instruction:
-    """From `shape opcode(operands), attributes`."""
+    """Parse `shape opcode(operands), attributes`."""
     space = _end(text, " ")
     opcode, _, after = text[space + 1 :].partition("(")
     close = _end(after, ")")
@@ -82,7 +84,7 @@ def _instruction(name: str, text: str, is_root: bool) -> Instruction:
 
 
 def _end(text: str, letter: str) -> int:
-    """Where `letter` is outside of all brackets that `text` opens."""
+    """Index of the first `letter` outside of brackets."""
     depth = 0
     for i, found in enumerate(text):
         if found == letter and not depth:
@@ -91,7 +93,7 @@ def _end(text: str, letter: str) -> int:
     return len(text)
 
 
-def _started(
+def _instruction_cost(
     i: Instruction,
     shapes: dict[str, str],
     computations: dict[str, list[Instruction]],
@@ -121,7 +123,7 @@ def _called(i: Instruction, *attributes: str) -> list[str]:
 
 
 def size_of(shape: str) -> int:
-    """Bytes of `f32[8,8]{1,0}` or of a tuple of such."""
+    """Bytes of a shape such as `f32[8,8]{1,0}`, or of a tuple of shapes."""
     bits = 0
     for kind, sizes in _ARRAY.findall(shape):
         digits = re.search(r"\d+", kind)
@@ -136,19 +138,19 @@ def _bytes_moved(i: Instruction, shapes: dict[str, str]) -> int:
     if i.opcode == "dynamic-update-slice":  # in place
         return 2 * size_of(shapes.get(i.operands[1], ""))
     result = i.shape
-    if i.opcode == "custom-call":  # room that a library asks for is no result
+    if i.opcode == "custom-call":  # workspace of a library call is not a result
         result = re.sub(r"\bs8\[\d+\]", "", result)
     return size_of(result) + sum(size_of(shapes.get(name, "")) for name in i.operands)
 
 
 def _fusion_bytes(i: Instruction, shapes: dict[str, str], inside: list[Instruction]) -> int:
-    """What the fused instructions read of each operand, and what they write."""
+    """Bytes that the fused instructions read of each operand, and write."""
     inner = {j.name: j for j in inside}
     read = 0
     for parameter in (j for j in inside if j.opcode == "parameter"):
         users = [j for j in inside if parameter.name in j.operands]
         whole = size_of(parameter.shape)
-        # An array that slices are taken of, or written into, is not read as a whole.
+        # An array that is only sliced, or updated in place, is not read in full.
         if users and all(j.opcode in PARTIAL and j.operands[0] == parameter.name for j in users):
             whole = min(whole, sum(size_of(j.shape) for j in users))
         elif users and all(

@@ -1,4 +1,4 @@
-"""What this machine can do at most, measured: products and memory."""
+"""Measured roofline of this machine: matrix-product throughput and memory bandwidth."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from jax import lax
 from homing.types import Array
 
 ROUNDS = 5
-# Of the square matrices, and bytes of the array that is read and written: beyond every cache.
+# Side of the square matrices, and bytes of the array for the bandwidth: larger than any cache.
 SIZES = {"cpu": (1024, 64 * 2**20)}
 LARGE = (8192, 512 * 2**20)
 
 
 def timed(run: Callable[[int], Any], seconds: float) -> tuple[float, list[float]]:
-    """Median seconds for one, and all rounds, of a compiled `run(count)` that takes time for each of `count`.
+    """Median seconds per repetition, and those of all rounds, of a compiled `run(repetitions)`.
 
-    One call warms up, one says how many fill a round.
+    One call warms up, one determines the repetitions of a round.
     """
 
     def clock(count: int) -> float:
@@ -38,22 +38,21 @@ def timed(run: Callable[[int], Any], seconds: float) -> tuple[float, list[float]
 
 
 @functools.cache
-def ceilings(seconds: float = 0.5) -> dict[str, float]:
-    """TFLOP/s of a large product in each precision, and bytes/s of reading and writing a large array.
+def peaks(seconds: float = 0.5) -> dict[str, float]:
+    """Peak TFLOP/s of large matrix products in each precision, and peak memory bandwidth in bytes/s.
 
-    float32 products have the precision that JAX gives them by default, as those of networks have: TF32 on
-    recent NVIDIA cards.
+    float32 products use JAX's default precision, as the networks do: TF32 on recent NVIDIA GPUs.
     """
     size, room = SIZES.get(jax.default_backend(), LARGE)
-    told = {}
+    results = {}
     for name in ("float32", "bfloat16"):
-        told[f"{name}_tflops_per_second"] = 2e-12 * size**3 / _product_seconds(size, name, seconds)
-    told["bytes_per_second"] = 2.0 * room / _pass_seconds(room // 4, seconds)
-    return told
+        results[f"{name}_tflops_per_second"] = 2e-12 * size**3 / _product_seconds(size, name, seconds)
+    results["bytes_per_second"] = 2.0 * room / _pass_seconds(room // 4, seconds)
+    return results
 
 
 def _product_seconds(size: int, dtype: str, seconds: float) -> float:
-    # Entries of deviation 1/√size keep products from growing: a card is quicker at zeros and infinities.
+    # Entries of standard deviation 1/√size keep products bounded: GPUs are faster on zeros and infinities.
     key = jax.random.key(0)
     right = (jax.random.normal(key, (size, size), jnp.float32) / size**0.5).astype(dtype)
 
@@ -65,7 +64,7 @@ def _product_seconds(size: int, dtype: str, seconds: float) -> float:
 
 
 def _pass_seconds(entries: int, seconds: float) -> float:
-    """One pass over a float32 array, each entry read and written."""
+    """Seconds of one pass that reads and writes a float32 array."""
     array = jnp.zeros((entries,), jnp.float32)
 
     @jax.jit
@@ -75,11 +74,11 @@ def _pass_seconds(entries: int, seconds: float) -> float:
     return timed(lambda count: run(array, jnp.int32(count)), seconds)[0]
 
 
-def shares(tflops: float, bandwidth: float, dtype: str) -> dict[str, Any]:
-    """The ceilings, and what a program reaches of them with so many TFLOP/s and bytes/s."""
-    most = ceilings()
+def against_roofline(tflops: float, bandwidth: float, dtype: str) -> dict[str, Any]:
+    """The machine's peaks, and the fractions of them that TFLOP/s and bytes/s of a program reach."""
+    peak = peaks()
     return {
-        "ceilings": most,
-        "flops_share": tflops / most[f"{dtype}_tflops_per_second"],
-        "bytes_share": bandwidth / most["bytes_per_second"],
+        "roofline": peak,
+        "flops_fraction": tflops / peak[f"{dtype}_tflops_per_second"],
+        "bytes_fraction": bandwidth / peak["bytes_per_second"],
     }

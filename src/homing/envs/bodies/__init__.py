@@ -1,4 +1,4 @@
-"""Robots."""
+"""Robots: model, initial pose, observation and control of each body."""
 
 from homing.envs.bodies.ant import Ant
 from homing.envs.bodies.base import Body, Dense

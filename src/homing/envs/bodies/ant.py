@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -17,7 +17,8 @@ from homing.envs.bodies.base import (
     unit_quaternion,
     velocities,
 )
-from homing.physics import Model, Timing
+from homing.physics import Engine, Model, State, Timing
+from homing.types import Array, Key
 
 PARTS = {
     "torso": ("torso_geom",),
@@ -30,13 +31,13 @@ PARTS = {
 class Ant:
     """brax's ant.
 
-    touched:     parts that other things can touch ("torso", "hips", "feet"); its feet always meet the floor
-    touching:    parts besides the feet that meet things which can be touched
-    density:     of every part, where it differs from the robot file's
+    touched:     parts with contact affinity ("torso", "hips", "feet"); the feet always collide with the floor
+    touching:    parts besides the feet that collide with geoms of contact affinity
+    density:     of every part; None keeps that of the robot file
     solimp:      contact impedance of every geom, for the mjx pipeline
-    rest_height: of the torso at the start
+    rest_height: initial height of the torso
     solver:      mjx solver settings
-    contacts:    mjx reckons with so many at once
+    contacts:    maximum number of simultaneous contacts in mjx
     """
 
     touched: tuple[str, ...] = ()
@@ -69,18 +70,18 @@ class Ant:
         model.set_material(density=self.density, solimp=self.solimp)
         return model
 
-    def start(self, key, rest_q, qd_size):
+    def start(self, key: Key, rest_q: Array, qd_size: int) -> tuple[Array, Array]:
         q, qd = noisy(key, rest_q.at[2].set(self.rest_height), qd_size, 0.1, 0.1, "normal")
         return unit_quaternion(q), qd
 
-    def columns(self, engine):
+    def columns(self, engine: Engine) -> tuple[Sequence[str], Sequence[str]]:
         joints = joint_names(engine)[:8]
         names = free_names("torso") + joints + free_velocity_names("torso") + velocities(joints)
         return names, ()
 
-    def observe(self, engine, state, ctrl):
+    def observe(self, engine: Engine, state: State, ctrl: Array) -> tuple[Array, Array]:
         q, qd = engine.q(state)[:, :15], engine.qd(state)[:, :14]
         return jnp.concatenate([q, qd], axis=-1), q[:, :0]
 
-    def control(self, engine, action):
+    def control(self, engine: Engine, action: Array) -> Array:
         return action

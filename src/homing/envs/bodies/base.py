@@ -1,24 +1,24 @@
-"""What an environment asks of a robot."""
+"""The body interface, and helpers that bodies share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 
-from homing.physics import EULER_DAMPING_OFF, Engine, Model, Timing
+from homing.physics import EULER_DAMPING_OFF, Engine, Model, State, Timing
 from homing.types import Array, Key
 
-# Settings that the locomotion robots take on MuJoCo's own solver.
+# MuJoCo solver settings of the locomotion robots.
 QUICK_NEWTON = (("iterations", 1), ("ls_iterations", 4), EULER_DAMPING_OFF)
 
 
 @dataclass(frozen=True)
 class Dense:
-    """Weights of the dense reward:
+    """Weights of the dense reward, with d the distance to the goal:
 
     progress·(d_before − d)/dt − distance·d + alive − control·|ctrl|² − near·|hand − object|
     """
@@ -31,12 +31,12 @@ class Dense:
 
 
 class Body(Protocol):
-    """A robot: its model, how it starts, what it senses, when it has fallen.
+    """A robot: model, initial pose, observation, control and termination.
 
     name:      for tables and messages
-    root:      the link that tells where the robot is; walls follow it
-    pipelines: physics pipelines that it is tuned for, the first being its own
-    healthy:   name of a state entry and the range it must stay in, or None if it cannot fall
+    root:      the link whose position is the robot's position; walls follow it
+    pipelines: physics pipelines that it is tuned for, the default first
+    healthy:   a state entry and its allowed range, outside of which the episode terminates; None for no termination
     dense:     weights of its dense reward
     """
 
@@ -54,53 +54,56 @@ class Body(Protocol):
     def build(self) -> Model: ...
 
     def start(self, key: Key, rest_q: Array, qd_size: int) -> tuple[Array, Array]:
-        """A start pose and velocity of the robot's own joints, from its rest pose."""
+        """Initial q and qd of the robot's own joints, given its rest pose."""
         ...
 
     def columns(self, engine: Engine) -> tuple[Sequence[str], Sequence[str]]:
-        """Names of the state entries before and after those of the task's objects."""
+        """Names of the state entries before and after the entries of the task's objects."""
         ...
 
-    def observe(self, engine: Engine, state: Any, ctrl: Array) -> tuple[Array, Array]:
-        """[N, ·] and [N, ·]: the entries that `columns` names."""
+    def observe(self, engine: Engine, state: State, ctrl: Array) -> tuple[Array, Array]:
+        """Values of the state entries named by `columns`, [N, ·] and [N, ·]."""
         ...
 
     def control(self, engine: Engine, action: Array) -> Array:
-        """Motor commands of actions in [-1, 1]."""
+        """Actuator commands [N, act_size] for actions in [-1, 1]."""
         ...
 
 
 def joint_names(engine: Engine, root: str = "root") -> list[str]:
-    """Names of the joints that have one coordinate each, in the order of q."""
+    """Names of the one-coordinate joints, in the order of q."""
     return [name for name in engine.layout.joint_q if name != root]
 
 
 def free_names(part: str) -> list[str]:
+    """Names of the coordinates of a free joint."""
     return [f"{part}_{s}" for s in ("x", "y", "z", "qw", "qx", "qy", "qz")]
 
 
 def free_velocity_names(part: str) -> list[str]:
+    """Names of the velocities of a free joint."""
     return [f"{part}_{s}" for s in ("vx", "vy", "vz", "wx", "wy", "wz")]
 
 
 def velocities(names: Sequence[str]) -> list[str]:
+    """Names of the velocities of joints."""
     return [f"{name}_velocity" for name in names]
 
 
 def unit_quaternion(q: Array, start: int = 3) -> Array:
-    """q with the quaternion at `start` made a unit one; noise on its entries makes it none."""
+    """q with the quaternion at `start` normalised, after noise was added to its entries."""
     rot = q[start : start + 4]
     return q.at[start : start + 4].set(rot / jnp.linalg.norm(rot))
 
 
 def noisy(
-    key: Key, rest_q: Array, qd_size: int, position: float, velocity: float, law: str
+    key: Key, rest_q: Array, qd_size: int, position: float, velocity: float, distribution: str
 ) -> tuple[Array, Array]:
-    """The rest pose plus U(±position) on every coordinate, and velocities by `law` times `velocity`."""
+    """The rest pose plus U(±position), and velocities `velocity` · (N(0, 1) or U(±1))."""
     k_q, k_qd = jax.random.split(key)
     q = rest_q + jax.random.uniform(k_q, rest_q.shape, jnp.float32, -position, position)
     draw = {
         "normal": lambda: jax.random.normal(k_qd, (qd_size,), jnp.float32),
         "uniform": lambda: jax.random.uniform(k_qd, (qd_size,), jnp.float32, -1.0, 1.0),
     }
-    return q, velocity * draw[law]()
+    return q, velocity * draw[distribution]()

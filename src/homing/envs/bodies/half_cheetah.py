@@ -1,21 +1,22 @@
-"""The half-cheetah, which runs in a plane."""
+"""The planar half-cheetah."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import jax.numpy as jnp
 
 from homing.envs.bodies.base import Dense, noisy, velocities
-from homing.physics import Model, Timing
+from homing.physics import Engine, Model, State, Timing
+from homing.types import Array, Key
 
 COORDINATES = ("root_x", "root_z", "root_pitch", "bthigh", "bshin", "bfoot", "fthigh", "fshin", "ffoot")
 
 
 @dataclass(frozen=True)
 class HalfCheetah:
-    """brax's half-cheetah, which weighs what its file says since no target shares the weight."""
+    """brax's half-cheetah; without a target body, it has the total mass of its file."""
 
     name: str = "half_cheetah"
     root: str = "torso"
@@ -33,15 +34,15 @@ class HalfCheetah:
     def build(self) -> Model:
         return Model.from_brax("half_cheetah.xml")
 
-    def start(self, key, rest_q, qd_size):
+    def start(self, key: Key, rest_q: Array, qd_size: int) -> tuple[Array, Array]:
         return noisy(key, rest_q, qd_size, 0.1, 0.1, "normal")
 
-    def columns(self, engine):
+    def columns(self, engine: Engine) -> tuple[Sequence[str], Sequence[str]]:
         return (*COORDINATES, *velocities(COORDINATES)), ()
 
-    def observe(self, engine, state, ctrl):
+    def observe(self, engine: Engine, state: State, ctrl: Array) -> tuple[Array, Array]:
         q, qd = engine.q(state), engine.qd(state)
         return jnp.concatenate([q, qd], axis=-1), q[:, :0]
 
-    def control(self, engine, action):
+    def control(self, engine: Engine, action: Array) -> Array:
         return action

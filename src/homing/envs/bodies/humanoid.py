@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import jax.numpy as jnp
 
@@ -14,7 +15,8 @@ from homing.envs.bodies.base import (
     joint_names,
     velocities,
 )
-from homing.physics import Model, Timing
+from homing.physics import Engine, Model, State, Timing
+from homing.types import Array, Key
 
 INERTIA = [f"i{a}{b}" for a in "xyz" for b in "xyz"] + ["mass"]
 MOTION = ["vx", "vy", "vz", "wx", "wy", "wz"]
@@ -23,7 +25,7 @@ SPRING_GEARS = (350.0,) * 11 + (100.0,) * 6
 
 @dataclass(frozen=True)
 class Humanoid:
-    """brax's humanoid, every part of which meets the floor."""
+    """brax's humanoid; every part collides with the floor."""
 
     name: str = "humanoid"
     root: str = "torso"
@@ -42,10 +44,10 @@ class Humanoid:
         model.set_contact((g.name for g in model.spec.geoms), contype=1)
         return model
 
-    def start(self, key, rest_q, qd_size):
+    def start(self, key: Key, rest_q: Array, qd_size: int) -> tuple[Array, Array]:
         return rest_q, jnp.zeros((qd_size,), jnp.float32)
 
-    def columns(self, engine):
+    def columns(self, engine: Engine) -> tuple[Sequence[str], Sequence[str]]:
         joints = joint_names(engine)
         links = engine.layout.links
         names = free_names("torso") + joints + free_velocity_names("torso") + velocities(joints)
@@ -54,18 +56,18 @@ class Humanoid:
         names += [f"root_torque_{entry}" for entry in MOTION] + [f"{joint}_torque" for joint in joints]
         return names, ()
 
-    def observe(self, engine, state, ctrl):
+    def observe(self, engine: Engine, state: State, ctrl: Array) -> tuple[Array, Array]:
         inertia, motion = engine.mass_features(state)
-        lanes = inertia.shape[0]
+        num_envs = inertia.shape[0]
         parts = [
             engine.q(state),
             engine.qd(state),
-            inertia.reshape(lanes, -1),
-            motion.reshape(lanes, -1),
+            inertia.reshape(num_envs, -1),
+            motion.reshape(num_envs, -1),
             engine.torques(state, ctrl),
         ]
-        return jnp.concatenate(parts, axis=-1), jnp.zeros((lanes, 0), jnp.float32)
+        return jnp.concatenate(parts, axis=-1), jnp.zeros((num_envs, 0), jnp.float32)
 
-    def control(self, engine, action):
+    def control(self, engine: Engine, action: Array) -> Array:
         low, high = engine.layout.ctrl_range[:, 0], engine.layout.ctrl_range[:, 1]
-        return low + 0.5 * (action + 1.0) * (high - low)
+        return cast(Array, low + 0.5 * (action + 1.0) * (high - low))

@@ -1,15 +1,16 @@
-"""A ball that is pushed about in the plane: the smallest robot."""
+"""A point mass in the plane: the smallest robot."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 
 from homing.envs.bodies.base import Dense
-from homing.physics import Model, Timing
+from homing.physics import Engine, Model, State, Timing
+from homing.types import Array, Key
 
 POINT = """
 <mujoco model="point">
@@ -41,7 +42,7 @@ POINT = """
 
 @dataclass(frozen=True)
 class Point:
-    """A sphere on two slides, pushed along x and y."""
+    """A sphere on two slide joints, actuated along x and y."""
 
     name: str = "point"
     root: str = "torso"
@@ -55,15 +56,15 @@ class Point:
     def build(self) -> Model:
         return Model.from_xml(POINT)
 
-    def start(self, key, rest_q, qd_size):
+    def start(self, key: Key, rest_q: Array, qd_size: int) -> tuple[Array, Array]:
         return rest_q, 0.1 * jax.random.normal(key, (qd_size,), jnp.float32)
 
-    def columns(self, engine):
+    def columns(self, engine: Engine) -> tuple[Sequence[str], Sequence[str]]:
         return ("x", "y", "vx", "vy"), ()
 
-    def observe(self, engine, state, ctrl):
+    def observe(self, engine: Engine, state: State, ctrl: Array) -> tuple[Array, Array]:
         q, qd = engine.q(state)[:, :2], engine.qd(state)[:, :2]
         return jnp.concatenate([q, qd], axis=-1), q[:, :0]
 
-    def control(self, engine, action):
+    def control(self, engine: Engine, action: Array) -> Array:
         return action

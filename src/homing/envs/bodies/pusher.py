@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from homing.envs.bodies.base import Dense, velocities
 from homing.envs.bodies.geometry import point_on_link
-from homing.physics import Model, Timing
+from homing.physics import Engine, Model, State, Timing
+from homing.types import Array, Key
 
 JOINTS = (
     "shoulder_pan",
@@ -26,9 +27,9 @@ WRIST = ("wrist_x", "wrist_y", "wrist_z")
 
 @dataclass(frozen=True)
 class PusherArm:
-    """brax's pusher arm, without puck and goal: a task brings its own pucks.
+    """brax's pusher arm without puck and goal; the task adds its own pucks.
 
-    velocities_last: joint velocities come after the task's objects (else right after the angles)
+    velocities_last: order the state as angles, objects, joint velocities instead of angles, velocities, objects
     """
 
     velocities_last: bool = True
@@ -39,7 +40,7 @@ class PusherArm:
 
     @property
     def dense(self) -> Dense:
-        # An arm without a puck has nothing to come near to.
+        # Without a puck there is no hand-to-object term.
         return Dense(distance=1.0, control=0.1, near=0.5) if self.velocities_last else Dense(distance=1.0)
 
     @property
@@ -53,21 +54,21 @@ class PusherArm:
     def build(self) -> Model:
         return Model.from_brax("pusher.xml", without=("object", "goal"))
 
-    def start(self, key, rest_q, qd_size):
+    def start(self, key: Key, rest_q: Array, qd_size: int) -> tuple[Array, Array]:
         return rest_q, jax.random.uniform(key, (qd_size,), jnp.float32, -0.005, 0.005)
 
-    def columns(self, engine):
+    def columns(self, engine: Engine) -> tuple[Sequence[str], Sequence[str]]:
         speeds = velocities(JOINTS)
         if self.velocities_last:
             return (*JOINTS, *WRIST), tuple(speeds)
         return (*JOINTS, *speeds, *WRIST), ()
 
-    def observe(self, engine, state, ctrl):
+    def observe(self, engine: Engine, state: State, ctrl: Array) -> tuple[Array, Array]:
         q, qd = engine.q(state)[:, :7], engine.qd(state)[:, :7]
         wrist, _ = point_on_link(engine, state, "r_wrist_flex_link", (0.0, 0.0, 0.0))
         if self.velocities_last:
             return jnp.concatenate([q, wrist], axis=-1), qd
         return jnp.concatenate([q, qd, wrist], axis=-1), qd[:, :0]
 
-    def control(self, engine, action):
+    def control(self, engine: Engine, action: Array) -> Array:
         return action

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import jax.numpy as jnp
 
 from homing.envs.bodies.base import Dense, noisy
 from homing.envs.bodies.geometry import point_on_link
-from homing.physics import Model, Timing
+from homing.physics import Engine, Model, State, Timing
+from homing.types import Array, Key
 
-TIP = (0.11, 0.0, 0.0)  # of the finger tip in the second link
+TIP = (0.11, 0.0, 0.0)  # position of the fingertip in the frame of the second link
 
 
 @dataclass(frozen=True)
@@ -34,18 +35,18 @@ class Reacher:
     def build(self) -> Model:
         return Model.from_brax("reacher.xml", without=("target",))
 
-    def start(self, key, rest_q, qd_size):
+    def start(self, key: Key, rest_q: Array, qd_size: int) -> tuple[Array, Array]:
         return noisy(key, rest_q, qd_size, 0.1, 0.005, "uniform")
 
-    def columns(self, engine):
+    def columns(self, engine: Engine) -> tuple[Sequence[str], Sequence[str]]:
         names = ["cos_joint0", "cos_joint1", "sin_joint0", "sin_joint1"]
         return names + [f"tip_{s}" for s in ("x", "y", "z", "vx", "vy", "vz")], ()
 
-    def observe(self, engine, state, ctrl):
+    def observe(self, engine: Engine, state: State, ctrl: Array) -> tuple[Array, Array]:
         angles = engine.q(state)[:, :2]
         tip, velocity = point_on_link(engine, state, "body1", TIP)
         parts = [jnp.cos(angles), jnp.sin(angles), tip, velocity]
         return jnp.concatenate(parts, axis=-1), angles[:, :0]
 
-    def control(self, engine, action):
+    def control(self, engine: Engine, action: Array) -> Array:
         return action

@@ -1,4 +1,4 @@
-"""What an environment asks of a task."""
+"""The task interface."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from homing.envs.tasks.props import Prop
 from homing.types import Array, Key
 
 
-class Draw(struct.PyTreeNode):
-    """What one episode is about.
+class TaskSample(struct.PyTreeNode):
+    """Goal and initial positions of one episode.
 
     goal:  [goal_dim]
-    start: [2] where the robot's root goes, or None to leave it where its body puts it
-    props: [·] coordinates of the task's objects, one after another
+    start: [2] position of the robot's root; None keeps the body's own
+    props: [·] coordinates of the task's objects, concatenated
     """
 
     goal: Array
@@ -27,11 +27,11 @@ class Draw(struct.PyTreeNode):
 
 
 class Task(Protocol):
-    """A goal space, and how goals, starts and objects are drawn.
+    """A goal space, and the sampling of goals, starts and objects.
 
-    goal:   names of the state entries that must come to equal the goal
-    within: how near counts as reached
-    props:  objects that the task brings along
+    goal:   names of the state entries that form the achieved goal
+    within: success threshold on the distance to the goal
+    props:  objects that the task adds to the model
     """
 
     @property
@@ -42,7 +42,7 @@ class Task(Protocol):
     def within(self) -> float: ...
     @property
     def margins(self) -> Mapping[str, float]:
-        """Further thresholds that are reported, not rewarded."""
+        """Further success thresholds by metric name; reported, not rewarded."""
         ...
 
     @property
@@ -50,18 +50,20 @@ class Task(Protocol):
 
     @property
     def parts(self) -> int:
-        """The goal is this many points, all of which must be reached."""
+        """Number of points in a goal, all of which must be reached."""
         ...
 
     @property
     def hand(self) -> tuple[str, ...]:
-        """State entries of what should come near the objects, for the dense reward; empty if nothing."""
+        """State entries of the end effector in the dense reward's hand-to-object term; empty for none."""
         ...
 
-    def draw(self, key: Key, arena: Arena) -> Draw: ...
+    def draw(self, key: Key, arena: Arena) -> TaskSample:
+        """Sample one episode."""
+        ...
 
 
 def point_distances(achieved: Array, goal: Array, parts: int) -> Array:
-    """[..., parts]: how far each point of the goal is."""
+    """Distance to each point of the goal, [..., parts]."""
     shape = (*goal.shape[:-1], parts, goal.shape[-1] // parts)
     return jnp.linalg.norm((achieved - goal).reshape(shape), axis=-1)

@@ -1,4 +1,4 @@
-"""Bring objects somewhere."""
+"""Tasks that move objects to goals."""
 
 from __future__ import annotations
 
@@ -8,62 +8,64 @@ from dataclasses import dataclass, field
 import jax
 import jax.numpy as jnp
 
+from homing.envs.arenas import Arena
 from homing.envs.bodies.pusher import WRIST
-from homing.envs.goals import Box, Law, direction
-from homing.envs.tasks.base import Draw
+from homing.envs.goals import Box, Distribution, direction
+from homing.envs.tasks.base import TaskSample
 from homing.envs.tasks.props import Ball, Prop, Puck, prop_columns
 from homing.types import Array, Key
 
-# Draws of a puck, of which the first that is far enough from the goal counts.
-TRIES = 32
+# Candidate puck positions; the first that is far enough from the goal is used.
+CANDIDATES = 32
 
 
 @dataclass(frozen=True)
 class Soccer:
-    """Bring the ball to the goal.
+    """Move the ball to the goal.
 
-    balls: the law of the ball's place; None puts it about the way from the origin to the goal: at 0.2·goal
-           plus one metre in a direction of its own, where that is not into the torso
+    balls: distribution of the ball's start; None places it near the line from the origin to the goal: at
+           0.2·goal plus one metre in a random direction that keeps it clear of the torso
     """
 
-    goals: Law
-    balls: Law | None = None
-    starts: Law | None = None
+    goals: Distribution
+    balls: Distribution | None = None
+    starts: Distribution | None = None
     within: float = 0.5
-    clear: float = 0.8  # least distance of the ball from the torso
+    clear: float = 0.8  # minimum distance of the ball from the torso
     margins: Mapping[str, float] = field(default_factory=lambda: {"success_easy": 2.0})
     name: str = "soccer"
     parts: int = 1
     hand: tuple[str, ...] = ()
-    props: tuple[Ball, ...] = (Ball(),)
+    props: tuple[Prop, ...] = (Ball(),)
 
     @property
     def goal(self) -> tuple[str, ...]:
         return tuple(prop_columns(self.props[0]))
 
-    def draw(self, key, arena) -> Draw:
+    def draw(self, key: Key, arena: Arena) -> TaskSample:
         k_goal, k_ball, k_start = jax.random.split(key, 3)
         goal = self.goals.draw(k_goal, arena)
-        ball = self._beside_the_way(k_ball, goal) if self.balls is None else self.balls.draw(k_ball, arena)
+        ball = self._near_path(k_ball, goal) if self.balls is None else self.balls.draw(k_ball, arena)
         start = None if self.starts is None else self.starts.draw(k_start, arena)
-        return Draw(goal, start, ball)
+        return TaskSample(goal, start, ball)
 
-    def _beside_the_way(self, key: Key, goal: Array) -> Array:
+    def _near_path(self, key: Key, goal: Array) -> Array:
         base = 0.2 * goal
         ahead = jnp.arctan2(goal[1], goal[0])
         # |base + u| ≥ clear for a unit vector u at angle δ from the goal's direction bounds cos δ from below.
         reach = jnp.linalg.norm(base)
         bound = (self.clear**2 - reach**2 - 1.0) / (2.0 * jnp.maximum(reach, 1e-6))
         widest = jnp.arccos(jnp.clip(bound, -1.0, 1.0))
-        turn = jax.random.uniform(key, (), jnp.float32, -1.0, 1.0) * widest
-        return base + direction(ahead + turn)
+        deviation = jax.random.uniform(key, (), jnp.float32, -1.0, 1.0) * widest
+        return base + direction(ahead + deviation)
 
 
 @dataclass(frozen=True)
 class PushPucks:
-    """Bring every puck to its own goal; a puck starts at least `apart` from its goal.
+    """Move every puck to its own goal; a puck starts at least `apart` from its goal.
 
-    regions: the x, y region of each puck's start; goals: of each puck's goal
+    regions: x, y region of each puck's start
+    goals:   x, y region of each puck's goal
     """
 
     regions: tuple[Box, ...]
@@ -79,7 +81,7 @@ class PushPucks:
         return len(self.goals)
 
     @property
-    def props(self) -> tuple[Prop, ...]:
+    def props(self) -> tuple[Puck, ...]:
         if self.parts == 1:
             return (Puck(),)
         return tuple(Puck(name=f"puck{k + 1}") for k in range(self.parts))
@@ -88,27 +90,27 @@ class PushPucks:
     def goal(self) -> tuple[str, ...]:
         return tuple(name for prop in self.props for name in prop_columns(prop))
 
-    def draw(self, key, arena) -> Draw:
-        goals, places = [], []
-        for k, region, law, puck in zip(
+    def draw(self, key: Key, arena: Arena) -> TaskSample:
+        goals, positions = [], []
+        for k, region, goal_region, puck in zip(
             jax.random.split(key, self.parts), self.regions, self.goals, self.props, strict=True
         ):
             k_goal, k_puck = jax.random.split(k)
-            goal = law.draw(k_goal, arena)
-            # Goals lie at the height of the puck, so that a goal can be reached exactly.
+            goal = goal_region.draw(k_goal, arena)
+            # Goals are at the height of the puck, so that the distance can reach 0.
             goals.append(jnp.append(goal, jnp.float32(puck.origin[2])))
-            places.append(puck.coordinates(self._away_from(k_puck, goal, region, arena)))
-        return Draw(jnp.concatenate(goals), None, jnp.concatenate(places))
+            positions.append(puck.coordinates(self._away_from(k_puck, goal, region, arena)))
+        return TaskSample(jnp.concatenate(goals), None, jnp.concatenate(positions))
 
-    def _away_from(self, key: Key, goal: Array, region: Box, arena) -> Array:
-        """A uniform place in the region, given that it is at least `apart` from the goal.
+    def _away_from(self, key: Key, goal: Array, region: Box, arena: Arena) -> Array:
+        """Uniform in the region, conditioned on being at least `apart` from the goal (rejection sampling).
 
-        Where nearly all of the region is too near, no draw may do; then the puck is moved straight away from
-        the goal, which can bring it out of the region, by less than `apart`.
+        If no candidate qualifies, the puck is moved radially away from the goal, which can take it out of the
+        region by less than `apart`.
         """
-        places = jax.vmap(lambda k: region.draw(k, arena))(jax.random.split(key, TRIES))
-        distance = jnp.linalg.norm(places - goal, axis=-1)
+        positions = jax.vmap(lambda k: region.draw(k, arena))(jax.random.split(key, CANDIDATES))
+        distance = jnp.linalg.norm(positions - goal, axis=-1)
         chosen = jnp.argmax(distance >= self.apart)
-        place, off = places[chosen], distance[chosen]
-        moved = goal + (place - goal) * (self.apart / jnp.maximum(off, 1e-6))
-        return jnp.where(off >= self.apart, place, moved)
+        position, gap = positions[chosen], distance[chosen]
+        moved = goal + (position - goal) * (self.apart / jnp.maximum(gap, 1e-6))
+        return jnp.where(gap >= self.apart, position, moved)

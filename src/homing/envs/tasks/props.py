@@ -1,4 +1,4 @@
-"""Things that a robot can move."""
+"""Movable objects."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import Protocol
 import jax
 import jax.numpy as jnp
 
-from homing.physics import Engine, Model
+from homing.physics import Engine, Model, State
 from homing.types import Array, Key
 
 
 class Prop(Protocol):
     """A movable object with slide joints.
 
-    name: of its body; axes: which of its world coordinates are observed
+    name:   name of its body
+    axes:   observed world coordinates
+    q_size: number of its coordinates in q
     """
 
     @property
@@ -28,29 +30,30 @@ class Prop(Protocol):
     def build(self, model: Model) -> None: ...
 
     def coordinates(self, xy: Array) -> Array:
-        """Entries of q [q_size] that put it at xy [2] in the world."""
+        """Entries of q [q_size] for the world position xy [2]."""
         ...
 
     def rest(self, key: Key) -> Array:
-        """Entries of q [q_size] at the start, where no task says otherwise."""
+        """Default initial entries of q [q_size]."""
         ...
 
 
 def prop_columns(prop: Prop) -> list[str]:
+    """Names of the state entries of an object."""
     return [f"{prop.name}_{axis}" for axis in prop.axes]
 
 
-def observe_prop(engine: Engine, state, prop: Prop) -> Array:
-    """[N, len(axes)]: where the prop is."""
-    place = engine.links(state).pos[:, engine.layout.link(prop.name)]
-    return place[:, : len(prop.axes)]
+def observe_prop(engine: Engine, state: State, prop: Prop) -> Array:
+    """Position of the object along its observed axes, [N, len(axes)]."""
+    position = engine.links(state).pos[:, engine.layout.link(prop.name)]
+    return position[:, : len(prop.axes)]
 
 
 @dataclass(frozen=True)
 class Ball:
-    """The ball of Ant Soccer: slides on the floor, does not roll.
+    """The ball of Ant Soccer; it slides on the floor and does not roll.
 
-    Two spheres in one: a light shell that touches things and a core that gives the weight.
+    Two concentric spheres: a light shell with contacts, and a core with the mass.
     """
 
     radius: float = 0.5
@@ -77,7 +80,7 @@ class Ball:
 
 @dataclass(frozen=True)
 class Puck:
-    """The puck of Pusher: a capsule that slides above the table. Its joints are y first, then x."""
+    """The puck of Pusher, a capsule that slides above the table; its joints are ordered y, x."""
 
     name: str = "puck"
     axes: str = "xyz"
@@ -107,7 +110,7 @@ class Puck:
 
 @dataclass(frozen=True)
 class Block:
-    """The block of Ant Push: nearly weightless, it starts a little above the floor and drops."""
+    """The block of Ant Push: nearly massless, it starts slightly above the floor and drops."""
 
     centre: tuple[float, float, float] = (8.0, 8.0, 2.0)
     half: tuple[float, float, float] = (3.6, 3.6, 1.8)

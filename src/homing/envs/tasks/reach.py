@@ -1,4 +1,4 @@
-"""Go somewhere."""
+"""The reaching task."""
 
 from __future__ import annotations
 
@@ -8,32 +8,34 @@ from dataclasses import dataclass, field
 import jax
 import jax.numpy as jnp
 
-from homing.envs.goals import Away, Law
-from homing.envs.tasks.base import Draw
+from homing.envs.arenas import Arena
+from homing.envs.goals import Away, Distribution
+from homing.envs.tasks.base import TaskSample
 from homing.envs.tasks.props import Prop
+from homing.types import Key
 
 
 @dataclass(frozen=True)
 class Reach:
-    """Bring some entries of the state to the goal.
+    """Bring named state entries to the goal.
 
     goal:   names of those entries
-    goals:  the law of goals
-    within: how near counts as reached
-    starts: the law of the robot's place, `Away` for a distance from the goal, None for the body's own
+    goals:  distribution of goals
+    within: success threshold on the distance to the goal
+    starts: distribution of the robot's position, `Away` for a distance from the goal, None for the body's own
     """
 
     goal: tuple[str, ...]
-    goals: Law
+    goals: Distribution
     within: float = 0.5
-    starts: Law | Away | None = None
+    starts: Distribution | Away | None = None
     props: tuple[Prop, ...] = ()
     margins: Mapping[str, float] = field(default_factory=dict)
     name: str = "reach"
     parts: int = 1
     hand: tuple[str, ...] = ()
 
-    def draw(self, key, arena) -> Draw:
+    def draw(self, key: Key, arena: Arena) -> TaskSample:
         k_goal, k_start, k_props = jax.random.split(key, 3)
         goal = self.goals.draw(k_goal, arena)
         if self.starts is None:
@@ -44,4 +46,4 @@ class Reach:
             start = self.starts.draw(k_start, arena)
         keys = jax.random.split(k_props, max(1, len(self.props)))
         rests = [prop.rest(k) for prop, k in zip(self.props, keys, strict=False)]
-        return Draw(goal, start, jnp.concatenate([jnp.zeros((0,), jnp.float32), *rests]))
+        return TaskSample(goal, start, jnp.concatenate([jnp.zeros((0,), jnp.float32), *rests]))

@@ -1,7 +1,7 @@
-"""Impulses where geoms touch.
+"""Contact impulses.
 
-Each geom that can touch something meets the others one by one, and what they do to it is added up. Both sides
-of a contact work it out for themselves, so nothing is scattered.
+Impulses are summed per geom over its collision pairs. Both sides of a contact compute it separately, so that no
+scatter is needed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from homing.physics.spring.vectors import (
     Number,
     Vec,
     add,
+    barrier,
     constant,
     cross,
     dot,
@@ -30,49 +31,50 @@ from homing.physics.spring.vectors import (
     pick_all,
     plus,
     scale,
-    settle,
     slots,
 )
 from homing.physics.walls import BoundWindow
 
 Array = jax.Array
-FEW = 9  # as many others that a geom meets are added up one by one, more by a reduction
+MAX_UNROLLED_PAIRS = 9  # up to this many pairs per geom are summed unrolled, more by a reduction
 
 
-class Blow(NamedTuple):
-    """What contacts do to a body: impulse, impulse of torque about its centre of mass, how many they are."""
+class Impulse(NamedTuple):
+    """Linear impulse, angular impulse about the centre of mass, and number of contacts of a body."""
 
-    push: Vec
-    twist: Vec
+    linear: Vec
+    angular: Vec
     count: Number
 
 
 class Side(NamedTuple):
-    """The bodies on one side of contacts, and how readily they move and spin."""
+    """The bodies on one side of contacts, with their inverse masses and inertias."""
 
     bodies: Bodies
     inverse_mass: Number
     inverse_spin: Number
 
     def arm(self, pos: Vec) -> Vec:
+        """Arm from the centre of mass to a point."""
         return minus(pos, self.bodies.pos)
 
     def vel(self, arm: Vec) -> Vec:
+        """Velocity of the point at `arm`."""
         return plus(self.bodies.vel, cross(self.bodies.ang, arm))
 
-    def give(self, arm: Vec, direction: Vec) -> Number:
-        """Speed that the point at `arm` takes on from a unit impulse along `direction`."""
+    def inverse_effective_mass(self, arm: Vec, direction: Vec) -> Number:
+        """Velocity change at `arm` along `direction` per unit impulse along it (inverse effective mass)."""
         lever = cross(arm, direction)
         return add(self.inverse_mass, mul(self.inverse_spin, dot(lever, lever)))
 
 
-def blow(
+def contact_impulse(
     contact: Contact, own: Side, other: Side | None, friction: Number, bounce: Number, push_out: float
-) -> Blow:
-    """The impulse on `own`: it ends the approach, drives overlapping bodies apart and drags sideways.
+) -> Impulse:
+    """The impulse on `own`: restitution, Baumgarte stabilisation and friction.
 
     other:    None for the world
-    push_out: speed for each metre of overlap
+    push_out: separation speed per metre of penetration
     """
     arm = own.arm(contact.pos)
     vel, away = own.vel(arm), scale(-1.0, contact.normal)
@@ -80,24 +82,26 @@ def blow(
     if other is not None:
         sides.append((other, other.arm(contact.pos)))
         vel = minus(vel, other.vel(sides[1][1]))
-    give = lambda direction: add(*(side.give(at, direction) for side, at in sides))
+    inverse_mass = lambda direction: add(*(side.inverse_effective_mass(at, direction) for side, at in sides))
     speed = dot(away, vel)
-    size = -add(mul(add(1.0, bounce), speed), mul(push_out, contact.dist)) / give(away)
+    size = -add(mul(add(1.0, bounce), speed), mul(push_out, contact.dist)) / inverse_mass(away)
     slip = minus(vel, scale(speed, away))
     slip_speed = jnp.sqrt(dot(slip, slip))
     along = scale(1.0 / (1e-6 + slip_speed), slip)
-    drag = jnp.minimum(slip_speed / give(along), mul(friction, size))
+    drag = jnp.minimum(slip_speed / inverse_mass(along), mul(friction, size))
     touches = (contact.dist < 0.0) & (speed < 0.0) & (size > 0.0)
     size = jnp.where(touches, size, 0.0)
     drag = jnp.where(touches & (slip_speed > 1e-3), drag, 0.0)
-    push = minus(scale(size, away), scale(drag, along))
-    return Blow(push, cross(arm, push), jnp.where(touches, 1.0, 0.0))
+    linear = minus(scale(size, away), scale(drag, along))
+    return Impulse(linear, cross(arm, linear), jnp.where(touches, 1.0, 0.0))
 
 
 class Collisions:
-    """All that can touch in a model.
+    """All collision pairs of a model.
 
-    inverse_mass: of links, [L]; elasticity: of geoms; push_out: speed for each metre of overlap
+    inverse_mass: of the links, [L]
+    elasticity:   of the geoms
+    push_out:     separation speed per metre of penetration
     """
 
     def __init__(
@@ -113,30 +117,33 @@ class Collisions:
         self.groups = list(collision_pairs_of(model, elasticity, self._table))
 
     def walls(self, link_pos: Array) -> Array:
-        """Where boxes stand during an environment step that finds the links at link_pos [N, L, 3]."""
+        """Box centres during an environment step that starts with the links at link_pos [N, L, 3]."""
         return self._table.fill(link_pos)
 
-    def blows(self, bodies: Bodies, inverse_spin: Number, walls: Array) -> Blow:
-        """What all contacts together do to each link, every component [N, L]."""
+    def impulses(self, bodies: Bodies, inverse_spin: Number, walls: Array) -> Impulse:
+        """Summed contact impulses of each link, components [N, L]."""
         on_links = []
-        for geoms, others in self.groups:
-            felt = settle(_sum([self._felt(geoms, pair, bodies, inverse_spin, walls) for pair in others]))
+        for geoms, pairs in self.groups:
+            applied = barrier(
+                _sum([self._applied_impulse(geoms, pair, bodies, inverse_spin, walls) for pair in pairs])
+            )
+            parts = (applied.linear, applied.angular, (applied.count,))
             for slot in slots(geoms.link[0], len(self._inverse_mass)):
-                push, twist, count = (pick_all(v, *slot) for v in (felt.push, felt.twist, (felt.count,)))
-                on_links.append(Blow(push, twist, count[0]))
+                linear, angular, count = (pick_all(v, *slot) for v in parts)
+                on_links.append(Impulse(linear, angular, count[0]))
         return _sum(on_links)
 
-    def _felt(
+    def _applied_impulse(
         self, geoms: Geoms, pair: CollisionPair, bodies: Bodies, inverse_spin: Number, walls: Array
-    ) -> Blow:
-        """What one pair does to each geom, [N, K]."""
+    ) -> Impulse:
+        """Impulse of one collision pair on each geom, components [N, K]."""
         own, other = self._side(bodies, inverse_spin, geoms.link), None
         if isinstance(pair.others, Geoms):
             other = self._side(bodies, inverse_spin, pair.others.link)
         found = pair.contacts(geoms.placed(own.bodies), other and other.bodies, walls)
-        each = [blow(c, own, other, pair.friction, pair.bounce, self._push_out) for c in found]
-        if len(pair.real) > FEW:
-            return jax.tree.map(lambda x: jnp.sum(x, axis=-2), settle(_sum(each)))
+        each = [contact_impulse(c, own, other, pair.friction, pair.bounce, self._push_out) for c in found]
+        if len(pair.real) > MAX_UNROLLED_PAIRS:
+            return jax.tree.map(lambda x: jnp.sum(x, axis=-2), barrier(_sum(each)))
         slot = lambda b, n: jax.tree.map(lambda x: x[..., n, :], b)
         return _sum([slot(b, n) for b in each for n in range(len(pair.real))])
 
@@ -144,6 +151,6 @@ class Collisions:
         return Side(bodies.pick(link), constant(self._inverse_mass[link]), pick(inverse_spin, link))
 
 
-def _sum(blows: Sequence[Blow]) -> Blow:
-    push, twist = (plus(*(b[i] for b in blows)) for i in (0, 1))
-    return Blow(push, twist, add(*(b.count for b in blows)))
+def _sum(impulses: Sequence[Impulse]) -> Impulse:
+    linear, angular = (plus(*(each[i] for each in impulses)) for i in (0, 1))
+    return Impulse(linear, angular, add(*(each.count for each in impulses)))

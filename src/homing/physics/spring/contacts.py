@@ -1,7 +1,7 @@
-"""Which geoms can touch, and where two of them do.
+"""Candidate geom pairs, and contact functions of two shapes.
 
-Every function tells of contacts as the first geom sees them: `dist` is negative where they overlap, `normal`
-points from the first to the second. Boxes are aligned with the world's axes.
+Contacts are from the first geom's point of view: `dist` is negative for penetration, `normal` points from the
+first to the second. Boxes are axis-aligned.
 """
 
 from __future__ import annotations
@@ -28,23 +28,27 @@ from homing.physics.spring.vectors import (
     where,
 )
 
-APART = 1.0  # the distance of things that do not touch
+APART = 1.0  # distance that marks an inactive contact
 AXES = (0, 1, 2)
 
 
 class Contact(NamedTuple):
+    """Signed distance, position and normal of a contact."""
+
     dist: Number
     pos: Vec
     normal: Vec
 
 
 class Sphere(NamedTuple):
+    """A sphere in the world frame."""
+
     centre: Vec
     radius: Number
 
 
 class Capsule(NamedTuple):
-    """axis: a unit vector; length: half of that between the ends' centres."""
+    """A capsule in the world frame; `axis` is a unit vector, `length` the half-length of its segment."""
 
     centre: Vec
     radius: Number
@@ -53,8 +57,8 @@ class Capsule(NamedTuple):
 
 
 def geom_pairs(model: mujoco.MjModel) -> Iterator[tuple[int, int]]:
-    """Pairs of geoms that may touch, the one of lower type first: their contact bits meet, and they are
-    neither on the same body nor, worldbody aside, on parent and child."""
+    """Pairs of geoms that may collide, lower type first, filtered as in MuJoCo: matching contact bits, different
+    bodies, and, except for the world, not parent and child."""
     if model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_CONTACT:
         return
     excluded = set(model.exclude_signature)
@@ -63,11 +67,11 @@ def geom_pairs(model: mujoco.MjModel) -> Iterator[tuple[int, int]]:
         for b in range(a + 1, model.ngeom):
             bodies = sorted((model.geom_bodyid[a], model.geom_bodyid[b]))
             first, second = weld[bodies[0]], weld[bodies[1]]
-            meets = (
+            collides = (
                 model.geom_contype[a] & model.geom_conaffinity[b]
                 | model.geom_contype[b] & model.geom_conaffinity[a]
             )
-            if not meets or first == second or (bodies[0] << 16) + bodies[1] in excluded:
+            if not collides or first == second or (bodies[0] << 16) + bodies[1] in excluded:
                 continue
             if first and second and _related(model, first, second):
                 continue
@@ -81,42 +85,47 @@ def _related(model: mujoco.MjModel, first: int, second: int) -> bool:
     return first == up(second) or second == up(first)
 
 
-# -- shapes that meet -------------------------------------------------------------------------------------
+# -- contact functions ------------------------------------------------------------------------------------
 
 
 def sphere_plane(sphere: Sphere, normal: Vec, height: Number) -> list[Contact]:
-    """A plane through height·normal; it faces along `normal`."""
+    """Sphere against the half-space n · x ≤ height."""
     dist = sub(sub(dot(normal, sphere.centre), height), sphere.radius)
     pos = minus(sphere.centre, scale(add(sphere.radius, 0.5 * dist), normal))
     return [Contact(dist, pos, scale(-1.0, normal))]
 
 
 def capsule_plane(capsule: Capsule, normal: Vec, height: Number) -> list[Contact]:
+    """Contacts of both end spheres with a plane."""
     ends = [Sphere(end, capsule.radius) for end in _ends(capsule)]
     return [contact for end in ends for contact in sphere_plane(end, normal, height)]
 
 
 def sphere_sphere(a: Sphere, b: Sphere) -> list[Contact]:
+    """Contact of two spheres."""
     normal, gap = unit(minus(b.centre, a.centre))
     dist = gap - add(a.radius, b.radius)
     return [Contact(dist, plus(a.centre, scale(add(a.radius, 0.5 * dist), normal)), normal)]
 
 
 def sphere_capsule(sphere: Sphere, capsule: Capsule) -> list[Contact]:
+    """Contact of a sphere with a capsule."""
     return sphere_sphere(sphere, Sphere(_nearest(capsule, sphere.centre), capsule.radius))
 
 
 def capsule_sphere(capsule: Capsule, sphere: Sphere) -> list[Contact]:
+    """Contact of a capsule with a sphere."""
     return sphere_sphere(Sphere(_nearest(capsule, sphere.centre), capsule.radius), sphere)
 
 
 def capsule_capsule(a: Capsule, b: Capsule) -> list[Contact]:
+    """Contact at the closest points of two capsules."""
     on_a, on_b = _nearest_points(a, b)
     return sphere_sphere(Sphere(on_a, a.radius), Sphere(on_b, b.radius))
 
 
 def sphere_box(sphere: Sphere, centre: Vec, half: Vec) -> list[Contact]:
-    """The nearest point of the box; from inside, that of the nearest face."""
+    """Contact at the nearest point of the box; for a centre inside the box, on the nearest face."""
     side, local = _mirror(minus(sphere.centre, centre))
     depth = minus(local, half)
     face, deepest = _greatest(depth)
@@ -134,10 +143,10 @@ def sphere_box(sphere: Sphere, centre: Vec, half: Vec) -> list[Contact]:
 
 
 def capsule_box(capsule: Capsule, centre: Vec, half: Vec) -> list[Contact]:
-    """Two contacts: the capsule's part over the nearest face, or the nearest edge in place of the first.
+    """Two contacts: both ends of the part over the nearest face, or an edge contact in place of the first.
 
-    The box must be bigger than the capsule, so that only three faces and three edges can matter: those round
-    the corner that the capsule's middle is nearest to.
+    The box must be larger than the capsule, so that only the three faces and three edges at the corner nearest
+    to the capsule's centre can be in contact.
     """
     side, middle = _mirror(minus(capsule.centre, centre))
     axis = tuple(a * b for a, b in zip(side, capsule.axis, strict=True))
@@ -155,7 +164,7 @@ def capsule_box(capsule: Capsule, centre: Vec, half: Vec) -> list[Contact]:
 
 
 def _face_contacts(capsule: Capsule, half: Vec) -> tuple[list[Contact], Vec]:
-    """Both ends of what lies over the face of least depth, in the corner's octant; and that face's normal."""
+    """Contacts of both ends of the part over the face of least penetration, and that face's normal."""
     reach = scale(capsule.length, capsule.axis)
     depth = tuple(
         m - jnp.abs(s) - h - capsule.radius for m, s, h in zip(capsule.centre, reach, half, strict=True)
@@ -181,9 +190,9 @@ def _face_contacts(capsule: Capsule, half: Vec) -> tuple[list[Contact], Vec]:
 
 
 def _edge_contact(capsule: Capsule, half: Vec, normal: Vec, shallowest: Number) -> tuple[Contact, Number]:
-    """The contact with the nearest of a corner's three edges, and whether it replaces that of the face.
+    """The contact with the nearest of the corner's three edges, and whether it replaces the face contact.
 
-    shallowest: the lesser depth of the two face contacts
+    shallowest: the smaller depth of the two face contacts
     """
     found = []
     for k in AXES:
@@ -209,13 +218,13 @@ def _edge_contact(capsule: Capsule, half: Vec, normal: Vec, shallowest: Number) 
 
 
 def _nearer(a: tuple, b: tuple) -> tuple:
-    """Of two finds the one of lesser square distance, their first entry."""
+    """The candidate of smaller squared distance, which is the first entry."""
     closer = b[0] < a[0]
     pick = lambda x, y: where(closer, y, x) if isinstance(x, tuple) else jnp.where(closer, y, x)
     return tuple(pick(x, y) for x, y in zip(a, b, strict=True))
 
 
-# -- parts ------------------------------------------------------------------------------------------------
+# -- helpers ----------------------------------------------------------------------------------------------
 
 
 def _ends(capsule: Capsule) -> tuple[Vec, Vec]:
@@ -224,24 +233,24 @@ def _ends(capsule: Capsule) -> tuple[Vec, Vec]:
 
 
 def _nearest(segment: Capsule, point: Vec) -> Vec:
-    """The point of a capsule's axis that is nearest to a point."""
-    # The small term keeps short axes safe; it draws the point a little towards the lower end.
+    """The point on a capsule's segment nearest to a point."""
+    # The small term avoids a division by zero; it biases the point slightly towards the lower end.
     span = add(mul(segment.length, segment.length) * 4.0, 1e-6)
     along = add(dot(minus(point, segment.centre), segment.axis), segment.length)
-    share = jnp.clip(mul(along, segment.length) * 2.0 / span, 0.0, 1.0)
-    return plus(segment.centre, scale(mul(segment.length, 2.0 * share - 1.0), segment.axis))
+    fraction = jnp.clip(mul(along, segment.length) * 2.0 / span, 0.0, 1.0)
+    return plus(segment.centre, scale(mul(segment.length, 2.0 * fraction - 1.0), segment.axis))
 
 
 def _nearest_points(a: Capsule, b: Capsule) -> tuple[Vec, Vec]:
-    """Points of two capsules' axes that are nearest to each other."""
+    """The closest points of two capsules' segments."""
     apart = minus(a.centre, b.centre)
-    turn = dot(a.axis, b.axis)
+    cosine = dot(a.axis, b.axis)
     on_a, on_b = dot(a.axis, apart), dot(b.axis, apart)
-    t_a = sub(mul(turn, on_b), on_a) / (1.0 - turn * turn + 1e-6)
-    t_b = add(on_b, t_a * turn)
+    t_a = sub(mul(cosine, on_b), on_a) / (1.0 - cosine * cosine + 1e-6)
+    t_b = add(on_b, t_a * cosine)
     p_a = plus(a.centre, scale(jnp.clip(t_a, -a.length, a.length), a.axis))
     p_b = plus(b.centre, scale(jnp.clip(t_b, -b.length, b.length), b.axis))
-    # Where both were clipped, one of them may still do better.
+    # If both were clipped, projecting one onto the other segment may be closer.
     q_a, q_b = _nearest(a, p_b), _nearest(b, p_a)
     gap_a, gap_b = minus(q_a, p_b), minus(p_a, q_b)
     first = dot(gap_a, gap_a) < dot(gap_b, gap_b)
@@ -249,7 +258,7 @@ def _nearest_points(a: Capsule, b: Capsule) -> tuple[Vec, Vec]:
 
 
 def _mirror(v: Vec) -> tuple[Vec, Vec]:
-    """Signs that bring v into the octant where all is positive, and v there."""
+    """Signs of v, and |v|: reflection into the positive octant."""
     return tuple(jnp.where(a < 0.0, -1.0, 1.0) for a in v), tuple(jnp.abs(a) for a in v)
 
 
@@ -259,9 +268,9 @@ def _unmirror(contact: Contact, side: Vec, centre: Vec) -> Contact:
 
 
 def _greatest(v: Vec) -> tuple[Vec, Number]:
-    """Which of three is the greatest, exactly one being true, and its value."""
+    """One-hot flags of the largest of three values, and the value."""
     a, b, c = v
-    # No equality with a maximum: compiled, the two sides may be rounded differently.
+    # Not by equality with the maximum: once compiled, the two sides may be rounded differently.
     first, second = (a >= b) & (a >= c), b >= c
     flags = (first, ~first & second, ~first & ~second)
     return flags, jnp.where(first, a, jnp.where(second, b, c))

@@ -1,4 +1,4 @@
-"""From joint coordinates to the motion of links, and back."""
+"""Conversion between joint coordinates and the motion of links."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from homing.physics.spring.joints import DOFS, Joints, Pose
 from homing.physics.spring.vectors import (
     Bodies,
     Vec,
+    barrier,
     compose,
     constants,
     cross,
@@ -21,32 +22,31 @@ from homing.physics.spring.vectors import (
     mul,
     pick,
     plus,
+    rotate,
+    rotate_back,
     scale,
-    settle,
-    turn,
-    unturn,
 )
 
 Array = jax.Array
 
 
 def start(joints: Joints, q: Array, qd: Array) -> Bodies:
-    """The motion of all links at coordinates q [N, q_size] and velocities qd [N, qd_size].
+    """Motion of all links at coordinates q [N, q_size] and velocities qd [N, qd_size] (forward kinematics).
 
-    From the root outwards; links as far from it, on joints of one kind, are placed together.
+    From the root outwards; links of equal depth and joint type are processed together.
     """
     links = joints.links
     placed: dict[int, Bodies] = {}
     for group in _generations(joints):
         here = _moved(joints, group, q, qd)
         base, hinge = constants(links.rot[group]), constants(links.joint[group])
-        # Turning about the joint swings the origin.
-        swung = plus(here.pos, minus(hinge, turn(matrix(here.rot), hinge)))
-        pos = plus(constants(links.pos[group]), turn(matrix(base), swung))
+        # Rotation about the joint moves the origin.
+        swung = plus(here.pos, minus(hinge, rotate(matrix(here.rot), hinge)))
+        pos = plus(constants(links.pos[group]), rotate(matrix(base), swung))
         here = here._replace(pos=pos, rot=compose(base, here.rot))
         parents = joints.parents[group]
         on_world = parents[0] < 0
-        here = settle(
+        here = barrier(
             _on_world(here) if on_world else _onto(_side_by_side([placed[p] for p in parents]), here)
         )
         placed |= {link: _column(here, k) for k, link in enumerate(group)}
@@ -56,7 +56,7 @@ def start(joints: Joints, q: Array, qd: Array) -> Bodies:
 
 
 def _generations(joints: Joints) -> list[np.ndarray]:
-    """Links, parents first, in groups of as many joints to the root, and alike."""
+    """Links grouped by depth and joint type, parents first."""
     depth: list[int] = []
     for parent in joints.parents:
         depth.append(depth[parent] + 1 if parent >= 0 else 0)
@@ -79,7 +79,7 @@ def _column(bodies: Bodies, k: int) -> Bodies:
 
 
 def _moved(joints: Joints, group: np.ndarray, q: Array, qd: Array) -> Bodies:
-    """Links against where their joints rest, components [N, G]."""
+    """Motion of links relative to the zero pose of their joints, components [N, G]."""
     at, dof, kind = joints.coordinate[group], joints.dof[group], joints.types[group[0]]
     cut = lambda x, first, size: tuple(pick(x, first + i) for i in range(size))
     if kind == "f":
@@ -87,10 +87,10 @@ def _moved(joints: Joints, group: np.ndarray, q: Array, qd: Array) -> Bodies:
     pos, vel, ang = (0.0,) * 3, (0.0,) * 3, (0.0,) * 3
     rot: Vec = (1.0, 0.0, 0.0, 0.0)
     for k in range(DOFS[kind]):
-        axis, slide = (constants(v[dof + k]) for v in (joints.turning, joints.sliding))
+        axis, slide = (constants(v[dof + k]) for v in (joints.hinges, joints.slides))
         place, speed = pick(q, at + k), pick(qd, dof + k)
-        pos = plus(pos, turn(matrix(rot), scale(place, slide)))
-        if np.any(joints.turning[dof + k]):
+        pos = plus(pos, rotate(matrix(rot), scale(place, slide)))
+        if np.any(joints.hinges[dof + k]):
             rot = compose(rot, (jnp.cos(0.5 * place), *scale(jnp.sin(0.5 * place), axis)))
         vel, ang = plus(vel, scale(speed, slide)), plus(ang, scale(speed, axis))
     return Bodies(pos, rot, vel, ang)
@@ -98,32 +98,32 @@ def _moved(joints: Joints, group: np.ndarray, q: Array, qd: Array) -> Bodies:
 
 def _onto(parent: Bodies, here: Bodies) -> Bodies:
     frame = matrix(parent.rot)
-    arm, rot = turn(frame, here.pos), compose(parent.rot, here.rot)
-    vel = plus(parent.vel, cross(parent.ang, arm), turn(frame, here.vel))
-    return Bodies(plus(parent.pos, arm), rot, vel, plus(parent.ang, turn(matrix(rot), here.ang)))
+    arm, rot = rotate(frame, here.pos), compose(parent.rot, here.rot)
+    vel = plus(parent.vel, cross(parent.ang, arm), rotate(frame, here.vel))
+    return Bodies(plus(parent.pos, arm), rot, vel, plus(parent.ang, rotate(matrix(rot), here.ang)))
 
 
 def _on_world(here: Bodies) -> Bodies:
-    return here._replace(ang=turn(matrix(here.rot), here.ang))
+    return here._replace(ang=rotate(matrix(here.rot), here.ang))
 
 
 def _centred(body: Bodies, centre: Vec) -> Bodies:
-    """From a link's origin to its centre of mass, with a quaternion of unit length."""
+    """Motion at the centre of mass instead of the link's origin, with a normalised quaternion."""
     rot = scale(1.0 / jnp.sqrt(dot(body.rot, body.rot)), body.rot)
-    arm = turn(matrix(rot), centre)
+    arm = rotate(matrix(rot), centre)
     return Bodies(plus(body.pos, arm), rot, plus(body.vel, cross(body.ang, arm)), body.ang)
 
 
 def coordinates(joints: Joints, bodies: Bodies) -> tuple[Array, Array]:
-    """Joint coordinates [N, q_size] and velocities [N, qd_size]."""
+    """Joint coordinates [N, q_size] and velocities [N, qd_size] of the links' motion."""
     at = joints.pose(bodies)
     free = _free(joints, bodies)
-    turned = zip(at.angles(joints.parity), _speeds(joints, at), strict=True)
-    slid = [(dot(at.offset, axis), dot(at.vel, axis)) for axis in at.slides]
+    rotations = zip(at.angles(joints.parity), _speeds(joints, at), strict=True)
+    slides = [(dot(at.offset, axis), dot(at.vel, axis)) for axis in at.slides]
     q, qd = [], []
-    axes = list(zip(joints.axes, turned, slid, strict=True))
+    axes = list(zip(joints.axes, rotations, slides, strict=True))
     for i, kind in enumerate(joints.types):
-        own = [turn if _at(axis.turns, i) else slide for axis, turn, slide in axes][: DOFS[kind]]
+        own = [rotation if _at(axis.rotates, i) else slide for axis, rotation, slide in axes][: DOFS[kind]]
         there, velocity = free if kind == "f" else zip(*own, strict=True)
         q += [a[..., i] for a in there]
         qd += [a[..., i] for a in velocity]
@@ -135,10 +135,10 @@ def _at(x, i: int) -> float:
 
 
 def _speeds(joints: Joints, at: Pose) -> Vec:
-    """Angular velocities about the child's axes."""
-    ang = unturn(at.parent_axes, at.ang)
-    child = [unturn(at.parent_axes, axis) for axis in at.child_axes]
-    # A link on the world has its spin turned back by the joint first.
+    """Joint angular velocities about the child's axes."""
+    ang = rotate_back(at.parent_axes, at.ang)
+    child = [rotate_back(at.parent_axes, axis) for axis in at.child_axes]
+    # For a link on the world, brax first rotates the angular velocity by the inverse of the joint.
     on_world = np.broadcast_to(joints.moving, len(joints.types)) == 0.0
     if np.any(on_world):
         ang = tuple(jnp.where(on_world, dot(axis, ang), a) for axis, a in zip(child, ang, strict=True))
@@ -147,8 +147,8 @@ def _speeds(joints: Joints, at: Pose) -> Vec:
 
 
 def _free(joints: Joints, bodies: Bodies) -> tuple[Vec, Vec]:
-    """Origin and turn; velocity in the world and spin in the link's own frame."""
+    """Coordinates of free joints: position and quaternion; world velocity and angular velocity in the link frame."""
     own = matrix(bodies.rot)
-    arm = turn(own, joints.centre)
+    arm = rotate(own, joints.centre)
     vel = minus(bodies.vel, cross(bodies.ang, arm))
-    return (*minus(bodies.pos, arm), *bodies.rot), (*vel, *unturn(own, bodies.ang))
+    return (*minus(bodies.pos, arm), *bodies.rot), (*vel, *rotate_back(own, bodies.ang))

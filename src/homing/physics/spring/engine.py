@@ -1,7 +1,8 @@
 """Maximal coordinates, joints as stiff springs, collisions as averaged impulses.
 
-The law of motion is that of brax's spring pipeline, laid out for accelerators: every component of every
-vector is an array [lanes, links] of its own, and a physics step is a few fused kernels for all lanes.
+The equations of motion are those of brax's spring pipeline, with a memory layout for accelerators: every
+component of every vector is its own array [environments, links], and a physics step is a few fused kernels for
+all environments.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from homing.physics.spring.vectors import (
     Number,
     Vec,
     add,
+    barrier,
     compose,
     constant,
     constants,
@@ -37,9 +39,8 @@ from homing.physics.spring.vectors import (
     pick,
     pick_all,
     plus,
+    rotate,
     scale,
-    settle,
-    turn,
 )
 from homing.physics.walls import WallWindow
 
@@ -47,7 +48,7 @@ Array = jax.Array
 
 
 class SpringState(struct.PyTreeNode):
-    """Joint coordinates [N, ·], and the motion of the links' centres of mass that they follow from."""
+    """Joint coordinates [N, ·], and the motion of the links' centres of mass that they are derived from."""
 
     q: Array
     qd: Array
@@ -55,7 +56,7 @@ class SpringState(struct.PyTreeNode):
 
 
 class Spring:
-    """Maximal coordinates, joints as stiff springs, collisions as averaged impulses."""
+    """The spring engine; see the module."""
 
     def __init__(self, model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]):
         mechanism = model_arrays.read(model)
@@ -65,7 +66,7 @@ class Spring:
         custom, self._timestep = mechanism.custom, mechanism.timestep
         self.joints = Joints(mechanism.links, mechanism.dofs)
         self.mass = Mass(mechanism.links, custom["spring_mass_scale"], custom["spring_inertia_scale"])
-        self.motors = Motors(mechanism.drives, self.joints, self.layout)
+        self.motors = Motors(mechanism.actuators, self.joints, self.layout)
         self._gravity = scale(self._timestep, floats(mechanism.gravity))
         rates = custom["vel_damping"], custom["ang_damping"]
         self._slow_vel, self._slow_ang = (float(np.exp(rate * self._timestep)) for rate in rates)
@@ -75,7 +76,7 @@ class Spring:
 
     @classmethod
     def supports(cls, model: mujoco.MjModel) -> str | None:
-        """Why a model cannot run here, or None if it can."""
+        """The reason why a model is not supported; None if it is."""
         return next(_unsupported(model), None)
 
     # -- stepping ---------------------------------------------------------------------------------------
@@ -91,26 +92,26 @@ class Spring:
         return SpringState(*coordinates(self.joints, bodies), bodies)
 
     def _frame(self, bodies: Bodies, motors: Vec, walls: Array) -> Bodies:
-        """One physics step: forces, then impulses, then motion."""
+        """One physics step: forces, then impulses, then integration."""
         bodies = self._accelerated(bodies, motors)
         if not self.collisions.groups:
             return self._moved(bodies, (0.0,) * 3, (0.0,) * 3)
-        bodies = bodies._replace(vel=settle(bodies.vel), ang=settle(bodies.ang))
-        push, twist, count = self.collisions.blows(bodies, self.mass.contact_spin(bodies), walls)
-        # The contacts of a link share in it.
-        share = 1.0 / (count + 1e-8)
-        twist = self.mass.spun(bodies, scale(share, twist))
-        return self._moved(bodies, scale(mul(constant(1.0 / self.mass.mass), share), push), twist)
+        bodies = bodies._replace(vel=barrier(bodies.vel), ang=barrier(bodies.ang))
+        linear, angular, count = self.collisions.impulses(bodies, self.mass.contact_spin(bodies), walls)
+        # Impulses are averaged over the contacts of a link.
+        weight = 1.0 / (count + 1e-8)
+        ang = self.mass.angular_acceleration(bodies, scale(weight, angular))
+        return self._moved(bodies, scale(mul(constant(1.0 / self.mass.mass), weight), linear), ang)
 
     def _accelerated(self, bodies: Bodies, motors: Vec) -> Bodies:
         forces = self.joints.forces(bodies, motors)
-        force, torque = self.joints.collect(*(forces if self.collisions.groups else settle(forces)))
+        force, torque = self.joints.collect(*(forces if self.collisions.groups else barrier(forces)))
         vel = plus(bodies.vel, scale(constant(self._timestep / self.mass.mass), force), self._gravity)
-        ang = plus(bodies.ang, scale(self._timestep, self.mass.spun(bodies, torque)))
+        ang = plus(bodies.ang, scale(self._timestep, self.mass.angular_acceleration(bodies, torque)))
         return bodies._replace(vel=vel, ang=ang)
 
     def _moved(self, bodies: Bodies, vel: Vec, ang: Vec) -> Bodies:
-        """Bodies whose velocities change by vel and ang, after one timestep."""
+        """Bodies one timestep later, after velocity changes vel and ang."""
         vel = plus(scale(self._slow_vel, bodies.vel), vel)
         ang = plus(scale(self._slow_ang, bodies.ang), ang)
         rot = plus(bodies.rot, compose((0.0, *scale(0.5 * self._timestep, ang)), bodies.rot))
@@ -127,7 +128,7 @@ class Spring:
 
     def links(self, state: SpringState) -> Links:
         pos, rot, vel, ang = state.bodies
-        arm = turn(matrix(rot), self.joints.centre)
+        arm = rotate(matrix(rot), self.joints.centre)
         parts = (minus(pos, arm), rot, minus(vel, cross(ang, arm)), ang)
         return Links(*(jnp.stack(part, axis=-1) for part in parts))
 
@@ -139,30 +140,30 @@ class Spring:
 
 
 class Mass:
-    """Masses and inertias of links, softened by scales."""
+    """Masses and inertias of links, raised to the powers 1 − scale."""
 
     def __init__(self, links: model_arrays.Links, mass_scale: float, inertia_scale: float):
         self.mass = links.mass ** (1 - mass_scale)
         self._spin = links.inertia ** (1 - inertia_scale)
-        # Softened altogether, inertia is the same about all axes of all links, and needs no axes.
-        self._round = bool(np.all(self._spin == 1.0))
+        # With inertia_scale 1, all inertias are 1 and need no principal axes.
+        self._isotropic = bool(np.all(self._spin == 1.0))
         self._axes = np.stack([np.array(matrix(floats(q))) for q in links.principal])
-        # An impulse meets its link's inertia in one number, which brax finds at the link's place in the list
-        # of all entries of all inverse inertias: the k-th link takes entry k % 9 of link k // 9.
-        place = np.arange(len(self.mass))
-        self._entry_of, row, column = place // 9, place % 9 // 3, place % 3
+        # brax uses a single scalar inverse inertia per link in contacts, read at the link's index from the
+        # flattened list of all inverse inertia entries: link k takes entry k % 9 of link k // 9. Reproduced here.
+        index = np.arange(len(self.mass))
+        self._entry_of, row, column = index // 9, index % 9 // 3, index % 3
         self._entry_row, self._entry_column = constants(np.eye(3)[row]), constants(np.eye(3)[column])
 
-    def spun(self, bodies: Bodies, torque: Vec) -> Vec:
-        """Angular acceleration by a torque."""
-        if self._round:
+    def angular_acceleration(self, bodies: Bodies, torque: Vec) -> Vec:
+        """Inverse inertia times torque."""
+        if self._isotropic:
             return torque
         parts = [scale(mul(inverse, dot(e, torque)), e) for e, inverse in self._principal(bodies.rot)]
         return plus(*parts)
 
     def contact_spin(self, bodies: Bodies) -> Number:
-        """The inverse inertia with which each link meets contacts, [N, L]."""
-        if self._round:
+        """The scalar inverse inertia of each link in contacts, [N, L]."""
+        if self._isotropic:
             return constant(np.array(dot(self._entry_row, self._entry_column)) * np.ones(len(self.mass)))
         there = pick_all(bodies.rot, self._entry_of)
         row, column = self._entry_row, self._entry_column
@@ -170,18 +171,18 @@ class Mass:
         return add(*(mul(inverse, mul(dot(row, e), dot(column, e))) for e, inverse in parts))
 
     def _principal(self, rot: Vec, index: np.ndarray | None = None) -> list[tuple[Vec, Number]]:
-        """Principal axes in the world and inverse inertias about them."""
+        """Principal axes in the world frame and inverse inertias about them."""
         index = np.arange(len(self.mass)) if index is None else index
         own = matrix(rot)
         return [
-            (turn(own, constants(self._axes[index, k])), constant(1.0 / self._spin[index, k]))
+            (rotate(own, constants(self._axes[index, k])), constant(1.0 / self._spin[index, k]))
             for k in range(3)
         ]
 
     def features(self, bodies: Bodies) -> tuple[Array, Array]:
-        """Inertia [N, L, 10] and velocity [N, L, 6] of every link about the centre of mass of the whole."""
-        share = np.asarray(self.mass / np.sum(self.mass), np.float32)
-        centre = tuple(jnp.sum(share * a, axis=-1, keepdims=True) for a in bodies.pos)
+        """Inertia [N, L, 10] and velocity [N, L, 6] of every link about the robot's centre of mass."""
+        fraction = np.asarray(self.mass / np.sum(self.mass), np.float32)
+        centre = tuple(jnp.sum(fraction * a, axis=-1, keepdims=True) for a in bodies.pos)
         arm = minus(bodies.pos, centre)
         square, mass = dot(arm, arm), constant(self.mass)
         axes = [(e, 1.0 / inverse) for e, inverse in self._principal(bodies.rot)]
@@ -193,13 +194,13 @@ class Mass:
             for j in range(3)
         ]
         full = lambda *parts: jnp.stack([jnp.broadcast_to(a, square.shape) for a in parts], axis=-1)
-        return full(*entries, mass), full(*scale(constant(share), bodies.vel), *bodies.ang)
+        return full(*entries, mass), full(*scale(constant(fraction), bodies.vel), *bodies.ang)
 
 
 class Motors:
-    """Motors that push or turn one joint each, by their own command alone."""
+    """Actuators with constant gain, each on one joint."""
 
-    def __init__(self, motor: model_arrays.Drives, joints: Joints, layout: Layout):
+    def __init__(self, motor: model_arrays.Actuators, joints: Joints, layout: Layout):
         self._ctrl_range, self._force_range = motor.ctrl_range, motor.force_range
         self._gain, self._gear = motor.gain, motor.gear
         self._motor = np.full(layout.qd_size, -1)
@@ -210,15 +211,15 @@ class Motors:
             axis[links] = self._motor[joints.dof[links] + k]
 
     def along_axes(self, ctrl: Array) -> Vec:
-        """Forces along or about each of the three axes of each link, [N, L]."""
+        """Forces or torques on each of the three joint axes of each link, components [N, L]."""
         return tuple(self._forces(ctrl, motor) for motor in self._axes)
 
     def along_dofs(self, ctrl: Array) -> Array:
-        """[N, qd_size]"""
+        """Forces or torques on the degrees of freedom, [N, qd_size]."""
         return jnp.broadcast_to(self._forces(ctrl, self._motor), (*ctrl.shape[:-1], len(self._motor)))
 
     def _forces(self, ctrl: Array, motor: np.ndarray) -> Number:
-        """Of the given motors; 0 for number -1."""
+        """Forces of the motors with the given indices; 0 for index −1."""
         if np.all(motor < 0):
             return 0.0
         ctrl = jnp.clip(ctrl, *self._ctrl_range.T)
@@ -227,7 +228,7 @@ class Motors:
 
 
 def spring_engine(model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]) -> Engine:
-    """This engine, or brax's own pipeline for a model that it cannot run."""
+    """`Spring`, or brax's own pipeline for a model that it does not support."""
     if Spring.supports(model) is None:
         return Spring(model, timing, windows)
     from homing.physics import brax_pipelines
@@ -240,10 +241,10 @@ def _unsupported(model: mujoco.MjModel) -> Iterator[str]:
     yield from collision_pairs.unsupported(model)
     yield from model_arrays.unsupported(model)
     if model.opt.viscosity > 0 or model.opt.density > 0:
-        yield "it moves in a fluid"
+        yield "it has fluid forces"
     if np.any(model.actuator_trntype != mujoco.mjtTrn.mjTRN_JOINT):
-        yield "a motor acts on something else than a joint"
+        yield "an actuator acts on something other than a joint"
     elif len(set(model.actuator_trnid[:, 0])) < model.nu:
-        yield "two motors share a joint"
+        yield "two actuators share a joint"
     if np.any(model.actuator_biastype != 0):
-        yield "a motor reacts to its joint"
+        yield "an actuator has a bias force"

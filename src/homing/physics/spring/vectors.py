@@ -1,7 +1,7 @@
-"""Vectors as tuples of arrays: elementwise arithmetic alone, which XLA fuses into few kernels.
+"""Vectors as tuples of arrays: elementwise arithmetic only, which XLA fuses into few kernels.
 
-A component is an array [N, ...], or a float where it is the same everywhere. What a float 0.0 makes vanish is
-never traced, so a model pays only for the axes and offsets that it has. Matrices are tuples of three columns.
+A component is an array [N, ...], or a float where it is a constant. Products with the float 0.0 are never
+traced, so that a model only pays for its non-zero axes and offsets. Matrices are tuples of three columns.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ EYE: Mat = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 
 
 class Bodies(NamedTuple):
-    """Motion of L bodies in N lanes, every component [N, L]: centre of mass, turn, velocity, spin.
+    """Motion of L bodies in N environments, components [N, L].
 
-    A turn is a unit quaternion, scalar first.
+    Position of the centre of mass, rotation (unit quaternion, scalar first), velocity, angular velocity.
     """
 
     pos: Vec
@@ -43,6 +43,7 @@ def _is(a: Number, value: float) -> bool:
 
 
 def mul(a: Number, b: Number) -> Number:
+    """ab, without tracing products with the constants 0 and 1."""
     if _is(a, 0.0) or _is(b, 0.0):
         return 0.0
     if _is(a, 1.0):
@@ -51,6 +52,7 @@ def mul(a: Number, b: Number) -> Number:
 
 
 def add(*terms: Number) -> Number:
+    """Sum, without tracing constant zeros."""
     total: Number = 0.0
     for term in terms:
         if not _is(term, 0.0):
@@ -59,28 +61,34 @@ def add(*terms: Number) -> Number:
 
 
 def sub(a: Number, b: Number) -> Number:
+    """a − b, without tracing constant zeros."""
     if _is(b, 0.0):
         return a
     return -b if _is(a, 0.0) else a - b
 
 
 def plus(*vectors: Vec) -> Vec:
+    """Sum of vectors."""
     return tuple(add(*terms) for terms in zip(*vectors, strict=True))
 
 
 def minus(u: Vec, v: Vec) -> Vec:
+    """u − v."""
     return tuple(sub(a, b) for a, b in zip(u, v, strict=True))
 
 
 def scale(s: Number, v: Vec) -> Vec:
+    """s v."""
     return tuple(mul(s, a) for a in v)
 
 
 def dot(u: Vec, v: Vec) -> Number:
+    """u · v."""
     return add(*(mul(a, b) for a, b in zip(u, v, strict=True)))
 
 
 def cross(u: Vec, v: Vec) -> Vec:
+    """u × v."""
     return (
         sub(mul(u[1], v[2]), mul(u[2], v[1])),
         sub(mul(u[2], v[0]), mul(u[0], v[2])),
@@ -89,26 +97,27 @@ def cross(u: Vec, v: Vec) -> Vec:
 
 
 def where(condition: Number, yes: Vec, no: Vec) -> Vec:
+    """Elementwise selection of vectors; equal constants are not traced."""
     same = lambda a, b: isinstance(a, float) and isinstance(b, float) and a == b
     return tuple(a if same(a, b) else jnp.where(condition, a, b) for a, b in zip(yes, no, strict=True))
 
 
 def unit(v: Vec) -> tuple[Vec, Number]:
-    """The direction of v, zero for zero, and its length."""
+    """v / |v|, zero for v = 0, and |v|."""
     size = jnp.sqrt(dot(v, v))
     return scale(1.0 / jnp.maximum(size, 1e-12), v), size
 
 
-# -- turns ------------------------------------------------------------------------------------------------
+# -- rotations --------------------------------------------------------------------------------------------
 
 
-def turn(m: Mat, v: Vec) -> Vec:
-    """m v"""
+def rotate(m: Mat, v: Vec) -> Vec:
+    """m v."""
     return plus(*(scale(a, column) for a, column in zip(v, m, strict=True)))
 
 
-def unturn(m: Mat, v: Vec) -> Vec:
-    """mᵀ v"""
+def rotate_back(m: Mat, v: Vec) -> Vec:
+    """mᵀ v."""
     return tuple(dot(column, v) for column in m)
 
 
@@ -127,29 +136,30 @@ def matrix(rot: Vec) -> Mat:
 
 
 def compose(p: Vec, q: Vec) -> Vec:
-    """The quaternion that turns by q and then by p."""
+    """The quaternion product pq: rotation by q, then by p."""
     return (
         sub(mul(p[0], q[0]), dot(p[1:], q[1:])),
         *plus(scale(p[0], q[1:]), scale(q[0], p[1:]), cross(p[1:], q[1:])),
     )
 
 
-# -- constants and links ----------------------------------------------------------------------------------
+# -- constants and indexing -------------------------------------------------------------------------------
 
 
 def constant(values: np.ndarray) -> Number:
-    """Values [..., K] as a factor of arrays [N, ..., K]; a float where all are the same."""
+    """Values [..., K] to combine with arrays [N, ..., K]; a float if all are equal."""
     values = np.asarray(values, np.float32)
     return float(values.flat[0]) if np.all(values == values.flat[0]) else values
 
 
 def constants(values: np.ndarray) -> Vec:
-    """Vectors [..., K, n] as n factors."""
+    """Vectors [..., K, n] as n constants."""
     values = np.asarray(values)
     return tuple(constant(values[..., i]) for i in range(values.shape[-1]))
 
 
 def floats(values: np.ndarray) -> Vec:
+    """Values as a tuple of floats."""
     return tuple(float(a) for a in values)
 
 
@@ -168,13 +178,14 @@ def pick(x: Number, index: np.ndarray) -> Number:
 
 
 def pick_all(v: Vec, index: np.ndarray, weight: Number = 1.0) -> Vec:
+    """`pick` of every component, times a weight."""
     return tuple(mul(weight, pick(a, index)) for a in v)
 
 
 def slots(owner: np.ndarray, count: int) -> list[tuple[np.ndarray, Number]]:
-    """Turns "member m belongs to owner[m]" round: the first member of each of `count` owners, the second, ...
+    """Inverse of the map `owner`: indices of the first member of each of `count` owners, the second, ...
 
-    With each comes a weight of 0 for owners that have no such member; members of owner -1 are left out.
+    Each comes with weights, 0 for owners without such a member; members with owner −1 are skipped.
     """
     members = [np.flatnonzero(owner == i) for i in range(count)]
     return [
@@ -186,9 +197,9 @@ def slots(owner: np.ndarray, count: int) -> list[tuple[np.ndarray, Number]]:
     ]
 
 
-def settle(x: T) -> T:
-    """Ends a stage: what comes after reads x from memory.
+def barrier(x: T) -> T:
+    """Optimisation barrier: x is computed once and later kernels read it from memory.
 
-    Otherwise XLA may work it out again in each kernel that needs it, and there for every link anew.
+    Otherwise XLA may recompute it in every kernel that uses it, once per link.
     """
     return jax.lax.optimization_barrier(x)

@@ -1,0 +1,355 @@
+"""Survival RL: a critic that learns when a goal is first reached, and a policy that minimises the time until then."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import lax
+
+from homing.agents.base import OffPolicyAgent, ReplayView, SpaceSpec
+from homing.agents.gaussian import mean_and_log_std, squash, squashed_sample
+from homing.errors import ConfigError
+from homing.losses import survival
+from homing.losses.energies import ENERGIES
+from homing.networks import ADAM, MLP, Dense, Fit, Member, NetConfig, Stack, adam
+from homing.types import Array, FirstReach, Key, Metrics, Obs, Relabel, TransitionIndex, UpdateContext
+
+DEEP = NetConfig(width=256, depth=4, layer_norm=True, residual="blocks")
+HAZARD_RANK = 64  # of the hazard logits over time
+FIRST_HAZARD = -5.0  # initial hazard logits: a goal is expected after some hundred steps
+FILM_SCALE = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class SRLConfig:
+    """Settings of survival RL; each part of the critic has a weight and can be switched off with 0."""
+
+    gamma: float = 0.999
+    """Discount of the value −Σ γ^k P(goal not reached after k steps)."""
+    goal_gamma: float = 0.99
+    """Future goals lie k steps ahead with probability ∝ γ^k."""
+    future_ratio: float = 0.85
+    """Fraction of goals from the transition's own future."""
+    current_ratio: float = 0.05
+    """Fraction of goals that are achieved already; the rest are achieved goals of random transitions."""
+    horizon: int = 1000
+    """Steps after which an unreached goal counts as not reached."""
+    hazard_bins: int = 128
+    """Bins of time with constant hazard, growing geometrically; as many as the horizon gives one for each step."""
+    occupancy_bins: int = 32
+    """Bins of time whose occupancy is learned, growing geometrically."""
+    chunk: int = 2
+    """Actions that the policy plans at once and executes open-loop."""
+    dwell: int = 1
+    """Consecutive steps at the goal that count as reaching it."""
+    true_censoring: bool = False
+    """Censor an unreached goal where its episode was cut; else it counts as not reached within the horizon."""
+    time_weight: float = 1.0
+    """Weight of the regression of ‖φ − ψ‖ to the time until the goal."""
+    separation_weight: float = 1.0
+    """Weight of the hinge that keeps pairs apart that do not reach each other."""
+    occupancy_weight: float = 1.0
+    """Weight of the occupancy of the goal, as a loss and, times the fraction of failing episodes, as a value."""
+    survival_weight: float = 0.0
+    """Weight of ln Z(s, a), the log-probability to survive a geometric horizon, in the policy's objective."""
+    representation_dim: int = 64
+    """Size of φ(s, a) and ψ(g)."""
+    encoder_net: NetConfig = DEEP
+    """φ(s, a) and ψ(g)."""
+    head_net: NetConfig = DEEP
+    """The head from both encodings to hazards and occupancies."""
+    actor_net: NetConfig = DEEP
+    """The policy."""
+    critic_lr: float = 3e-4
+    """Learning rate of encoders and head."""
+    actor_lr: float = 3e-4
+    """Learning rate of the policy."""
+    alpha_lr: float = 3e-4
+    """Learning rate of the temperature α."""
+    entropy_target: float = -0.5
+    """Target entropy of the policy for each action dimension."""
+    normalise_observations: bool = False
+    """Normalise states and goals by their running mean and standard deviation."""
+
+    def __post_init__(self) -> None:
+        for name in ("gamma", "goal_gamma"):
+            if not 0 < getattr(self, name) < 1:
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)}; it must lie between 0 and 1, both excluded"
+                )
+        for name in ("horizon", "hazard_bins", "occupancy_bins", "chunk", "dwell", "representation_dim"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if not (
+            min(self.future_ratio, self.current_ratio) >= 0 and self.future_ratio + self.current_ratio <= 1
+        ):
+            raise ConfigError(
+                f"future_ratio {self.future_ratio} and current_ratio {self.current_ratio} must not be negative, "
+                "and not more than 1 together"
+            )
+
+
+class SRLBatch(struct.PyTreeNode):
+    """State-action pairs, goals, and what their episodes tell about reaching them."""
+
+    obs: Obs  # [B, ...]
+    action: Array  # [B, chunk · action_dim]
+    first: FirstReach  # each [B]
+    whole: Array  # [B] float32: the episode has all actions of the chunk
+    occupancy: Array  # [B, bins]
+    observed: Array  # [B, bins] bool
+    fails: Array  # [B] float32: the episode terminates within the horizon
+    steps_to_termination: Array  # [B]
+
+
+class Prediction(NamedTuple):
+    """What the head says of pairs [...]."""
+
+    arrived: Array  # [...] logit
+    hazard: Array  # [..., hazard bins] logits
+    occupancy: Array  # [..., occupancy bins] logits
+
+
+class SurvivalHead(nn.Module):
+    """From φ and ψ to the logits of a Prediction; hazards are low-rank over time."""
+
+    config: NetConfig
+    hazard_bins: int
+    occupancy_bins: int
+
+    @nn.compact
+    def __call__(self, phi: Array, psi: Array) -> Prediction:
+        dim = phi.shape[-1]
+        scale, shift = Dense(dim, name="film_scale")(psi), Dense(dim, name="film_shift")(psi)
+        z = (1 + FILM_SCALE * scale) * phi + FILM_SCALE * shift
+        features = jnp.concatenate([z, psi, z - psi, z * psi], axis=-1)
+        out = MLP(self.config, 1 + HAZARD_RANK + self.occupancy_bins, name="trunk")(features)
+        basis = self.param(
+            "basis", nn.initializers.normal(0.02), (HAZARD_RANK, self.hazard_bins), jnp.float32
+        )
+        bias = self.param("bias", nn.initializers.constant(FIRST_HAZARD), (self.hazard_bins,), jnp.float32)
+        hazard = out[..., 1 : 1 + HAZARD_RANK] @ basis + bias
+        return Prediction(out[..., 0], hazard, out[..., 1 + HAZARD_RANK :])
+
+
+class SRL(OffPolicyAgent[Fit, SRLBatch]):
+    """Encoders, head, policy and temperature take one step together, from the old parameters."""
+
+    def __init__(self, config: SRLConfig, spec: SpaceSpec):
+        self.config, self.spec, self.chunk = config, spec, config.chunk
+        self.relabel = Relabel("future", gamma=config.goal_gamma)
+        self.radius = spec.threshold
+        self.action_size = config.chunk * spec.action_dim
+        self.target_entropy = config.entropy_target * self.action_size
+        self.edges = survival.time_bins(config.horizon, config.hazard_bins)
+        self.occupancy_edges = survival.time_bins(config.horizon, config.occupancy_bins)
+        dim, survives = config.representation_dim, config.survival_weight != 0
+        self.nets = Stack(
+            {
+                "phi": Member(config.encoder_net, spec.state_dim + self.action_size, dim + survives),
+                "psi": Member(config.encoder_net, spec.goal_dim, dim),
+                "actor": Member(config.actor_net, spec.state_dim + spec.goal_dim, 2 * self.action_size),
+            }
+        )
+        self.head = SurvivalHead(config.head_net, len(self.edges) - 1, len(self.occupancy_edges) - 1)
+
+    def init(self, key: Key) -> Fit:
+        k_nets, k_head = jax.random.split(key)
+        blank = jnp.zeros((1, self.config.representation_dim), jnp.float32)
+        params = {
+            "nets": self.nets.init(k_nets),
+            "head": self.head.init(k_head, blank, blank)["params"],
+            "log_alpha": jnp.zeros((), jnp.float32),
+        }
+        return Fit(params=params, opt_state=ADAM.init(params))
+
+    def act(self, learner: Fit, obs: Obs, key: Key, *, explore: bool) -> Array:
+        head = self.nets(learner.params["nets"], actor=_join(obs.state, obs.goal))
+        mean, log_std = mean_and_log_std(*head)
+        return squashed_sample(mean, log_std, key)[0] if explore else jnp.tanh(mean)
+
+    def value(self, learner: Fit, obs: Obs, action: Array) -> Array:
+        """−Σ γ^k S(k) [...]: minus the discounted expected number of steps until the goal is reached."""
+        return self._time_value(self.predict(learner.params, obs, action))
+
+    def predict(self, params: Any, obs: Obs, action: Array) -> Prediction:
+        """What the critic says of reaching goals."""
+        (phi,) = self.nets(params["nets"], phi=_join(obs.state, action))
+        (psi,) = self.nets(params["nets"], psi=obs.goal)
+        return self._head(params, self._split(phi)[0], psi)
+
+    def _head(self, params: Any, phi: Array, psi: Array) -> Prediction:
+        prediction: Any = self.head.apply({"params": params["head"]}, phi, psi)
+        return prediction
+
+    def _split(self, phi: Array) -> tuple[Array, Array | None]:
+        """φ itself, and the logit of Z where it is learned."""
+        dim = self.config.representation_dim
+        return phi[..., :dim], phi[..., dim] if phi.shape[-1] > dim else None
+
+    def _time_value(self, prediction: Prediction) -> Array:
+        return survival.time_to_goal_value(
+            prediction.arrived, prediction.hazard, self.edges, self.config.gamma
+        )
+
+    # Batches.
+
+    def sample(self, replay: ReplayView, index: TransitionIndex, key: Key) -> SRLBatch:
+        config, goal = self.config, self.goals(replay, index, key)
+        first = replay.first_reach(index, goal, self.radius, config.horizon, config.dwell)
+        if not config.true_censoring:
+            never = ~first.reached
+            first = first._replace(steps=jnp.where(never, config.horizon, first.steps))
+        else:
+            # A fall is known to never reach the goal; a cut episode is known only so far.
+            first = first._replace(steps=jnp.where(first.terminated, config.horizon, first.steps))
+        distance = replay.goal_distances(index, goal, config.horizon)
+        fails = replay.terminates(index) & (index.remaining <= config.horizon)
+        occupancy, observed = survival.occupancy_labels(
+            distance, index.remaining, fails, self.radius, self.occupancy_edges
+        )
+        return SRLBatch(
+            obs=Obs(replay.states(index), goal),
+            action=replay.actions(index, self.chunk),
+            first=first,
+            whole=replay.whole(index, self.chunk).astype(jnp.float32),
+            occupancy=occupancy,
+            observed=observed,
+            fails=fails.astype(jnp.float32),
+            steps_to_termination=replay.steps_to_termination(index),
+        )
+
+    def goals(self, replay: ReplayView, index: TransitionIndex, key: Key) -> Array:
+        """Goals from the own future, the present and random transitions, mixed by the settings' ratios."""
+        k_future, k_random, k_mix = jax.random.split(key, 3)
+        config = self.config
+        u = jax.random.uniform(k_mix, index.position.shape, jnp.float32)[:, None]
+        later = replay.sampled_goals("future", index, k_future, config.goal_gamma)
+        other = replay.sampled_goals("random", index, k_random)
+        mixed = jnp.where(u < config.future_ratio + config.current_ratio, replay.achieved_now(index), other)
+        return jnp.where(u < config.future_ratio, later, mixed)
+
+    def draw(self, key: Key, batch_size: int) -> Array:
+        """Noise [B, chunk · action_dim] of the policy's actions."""
+        return jax.random.normal(key, (batch_size, self.action_size), jnp.float32)
+
+    # Learning.
+
+    def update(
+        self, learner: Fit, batch: SRLBatch, noise: Array, context: UpdateContext
+    ) -> tuple[Fit, Metrics]:
+        config, scale = self.config, context.lr_scale
+        critic, actor = scale * config.critic_lr, scale * config.actor_lr
+        rates = {
+            "nets": self.nets.rates(phi=critic, psi=critic, actor=actor),
+            "head": jnp.asarray(critic, jnp.float32),
+            "log_alpha": jnp.asarray(scale * config.alpha_lr, jnp.float32),
+        }
+        return adam(learner, lambda params: self._loss(params, batch, noise), rates)
+
+    def _loss(self, params: Any, batch: SRLBatch, noise: Array) -> tuple[Array, Metrics]:
+        obs = batch.obs
+        phi, psi, head = self.nets(
+            params["nets"],
+            phi=_join(obs.state, batch.action),
+            psi=obs.goal,
+            actor=_join(obs.state, obs.goal),
+        )
+        action, log_prob = squash(*mean_and_log_std(head), noise)
+        critic_loss, metrics = self._critic_loss(params, phi, psi, batch)
+        actor_loss, actor_metrics = self._actor_loss(params, obs.state, action, log_prob, psi, batch)
+        alpha_loss, alpha_metrics = self._alpha_loss(params, log_prob)
+        return critic_loss + actor_loss + alpha_loss, metrics | actor_metrics | alpha_metrics
+
+    def _critic_loss(self, params: Any, phi: Array, psi: Array, batch: SRLBatch) -> tuple[Array, Metrics]:
+        config = self.config
+        phi, logit = self._split(phi)
+        prediction = self._head(params, phi, psi)
+        likelihood = survival.hazard_log_likelihood(
+            prediction.arrived, prediction.hazard, batch.first, self.edges
+        )
+        loss = -_mean(likelihood, batch.whole)
+        metrics = {"hazard_loss": loss}
+        for name, weight, part in (
+            ("time_loss", config.time_weight, lambda: self._time_loss(phi, psi, batch)),
+            ("separation_loss", config.separation_weight, lambda: self._separation_loss(phi, psi, batch)),
+            ("occupancy_loss", config.occupancy_weight, lambda: _occupancy_loss(prediction, batch)),
+        ):
+            if weight != 0:
+                metrics[name] = part()
+                loss = loss + weight * metrics[name]
+        if logit is not None:
+            metrics["survival_loss"] = survival.geometric_survival_loss(
+                logit, batch.steps_to_termination, config.goal_gamma
+            )
+            loss = loss + metrics["survival_loss"]
+        return loss, metrics | {
+            "critic_loss": loss,
+            "reached": jnp.mean(batch.first.reached.astype(jnp.float32)),
+        }
+
+    def _time_loss(self, phi: Array, psi: Array, batch: SRLBatch) -> Array:
+        """Huber error of ‖φ − ψ‖ as −ln γ times the steps to the goal, where it is reached."""
+        distance = -ENERGIES["l2"].rows(phi, psi)
+        timed = batch.whole * (batch.first.reached & (batch.first.steps >= 1))
+        unit = -math.log(self.config.gamma)
+        return _mean(survival.huber(distance - unit * batch.first.steps.astype(jnp.float32)), timed)
+
+    def _separation_loss(self, phi: Array, psi: Array, batch: SRLBatch) -> Array:
+        """Hinge below the distance of the horizon: for pairs of the batch with other goals, and unreached goals."""
+        far = -math.log(self.config.gamma) * self.config.horizon
+        goal = batch.obs.goal
+        apart = jnp.linalg.norm(goal[:, None] - goal[None], axis=-1) > self.radius
+        pairs = apart & ~np.eye(len(goal), dtype=bool)
+        others = _mean(jnp.maximum(far + ENERGIES["l2"].pairs(phi, psi), 0), batch.whole[:, None] * pairs)
+        own = jnp.maximum(far + ENERGIES["l2"].rows(phi, psi), 0)
+        return others + _mean(own, batch.whole * ~batch.first.reached)
+
+    def _actor_loss(
+        self, params: Any, state: Array, action: Array, log_prob: Array, psi: Array, batch: SRLBatch
+    ) -> tuple[Array, Metrics]:
+        """mean(α log π − Q), a ~ π; Q is the time value, plus β times the occupancy of the goal, plus w ln Z."""
+        config = self.config
+        params, psi = lax.stop_gradient((params, psi))
+        (phi,) = self.nets(params["nets"], phi=_join(state, action))
+        phi, logit = self._split(phi)
+        prediction = self._head(params, phi, psi)
+        value = self._time_value(prediction)
+        metrics = {"value": jnp.mean(value), "fails": _mean(batch.fails, batch.whole)}
+        if config.occupancy_weight != 0:
+            weights = survival.bin_weights(self.occupancy_edges, config.gamma)
+            occupancy = jnp.sum(nn.sigmoid(prediction.occupancy) * weights, axis=-1)
+            value = value + config.occupancy_weight * metrics["fails"] * occupancy
+        if logit is not None:
+            value = value + config.survival_weight * nn.log_sigmoid(logit)
+        loss = jnp.mean(jnp.exp(params["log_alpha"]) * log_prob - value)
+        return loss, metrics | {"actor_loss": loss, "entropy": -jnp.mean(log_prob)}
+
+    def _alpha_loss(self, params: Any, log_prob: Array) -> tuple[Array, Metrics]:
+        """Moves the temperature α until the policy has its target entropy."""
+        alpha = jnp.exp(params["log_alpha"])
+        loss = alpha * lax.stop_gradient(-jnp.mean(log_prob) - self.target_entropy)
+        return loss, {"alpha_loss": loss, "alpha": alpha}
+
+
+def _occupancy_loss(prediction: Prediction, batch: SRLBatch) -> Array:
+    """Cross-entropy of the fraction of each time bin spent at the goal, over the observed bins."""
+    error = nn.softplus(prediction.occupancy) - batch.occupancy * prediction.occupancy
+    return _mean(error, batch.observed * batch.whole[:, None])
+
+
+def _mean(x: Array, weight: Array) -> Array:
+    """Weighted mean; 0 where no weight is left."""
+    weight = weight.astype(jnp.float32)
+    return jnp.sum(x * weight) / jnp.maximum(jnp.sum(weight), 1.0)
+
+
+def _join(*parts: Array) -> Array:
+    return jnp.concatenate(parts, axis=-1)

@@ -1,0 +1,174 @@
+"""What agents read of replay, each against a plain loop over the stored transitions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from homing.data import replay
+from homing.data.replay import BufferShape
+from homing.data.view import EnvRewards, ReplayView
+from homing.errors import UnknownNameError
+from homing.types import Obs, Relabel, Segment, TransitionIndex
+
+SLOTS, LENGTH, ENVS = 4, 5, 3
+RADIUS, HORIZON = 0.6, 7
+
+
+def distance(achieved, goal):
+    return jnp.linalg.norm(achieved - goal, axis=-1)
+
+
+def shaping(state, achieved, goal):
+    return 0.3 * state[..., 0] - distance(achieved, goal)
+
+
+REWARDS = EnvRewards(
+    reward=lambda achieved, goal: (distance(achieved, goal) < RADIUS).astype(jnp.float32),
+    achieved=lambda state: state[..., :2],
+    distance=distance,
+)
+DENSE = EnvRewards(REWARDS.reward, REWARDS.achieved, distance, shaping)
+
+
+class Stored:
+    """A buffer, and the same transitions as plain arrays [T, N, ...] in time order."""
+
+    def __init__(self, count, seed, rewards=REWARDS):
+        rng = np.random.default_rng(seed)
+        time = count * LENGTH
+        shape = lambda *dims: rng.normal(size=(time, ENVS, *dims)).astype(np.float32)
+        self.state, self.action, self.goal, self.reward = shape(3), shape(2), shape(2), shape()
+        self.achieved = shape(2)
+        ended = rng.random((time, ENVS)) < 0.15
+        fallen = ended & (rng.random((time, ENVS)) < 0.5)
+        self.last, self.discount = ended, 1 - fallen.astype(np.float32)
+        buffer = replay.empty(BufferShape(SLOTS, LENGTH, ENVS, 3, 2, 2))
+        insert = jax.jit(replay.insert)
+        for k in range(count):
+            part = slice(k * LENGTH, (k + 1) * LENGTH)
+            segment = Segment(
+                obs=Obs(state=self.state[part], goal=self.goal[part]),
+                action=self.action[part],
+                achieved_goal=self.achieved[part],
+                reward=self.reward[part],
+                discount=self.discount[part],
+                last=self.last[part],
+            )
+            buffer = insert(buffer, segment, jnp.int32(k))
+        for name in ("state", "action", "goal", "reward", "achieved", "last", "discount"):
+            setattr(self, name, getattr(self, name)[-SLOTS * LENGTH :])
+        self.steps = len(self.state)
+        self.view = ReplayView(buffer, replay.episode_index(buffer, jnp.int32(count)), rewards)
+        position, env = (x.ravel().astype(np.int32) for x in np.indices((self.steps, ENVS)))
+        remaining = replay.remaining(buffer, self.view.episodes, position, env)
+        self.index = TransitionIndex(jnp.asarray(position), jnp.asarray(env), remaining)
+        self.goals = jnp.asarray(0.7 * rng.normal(size=(len(position), 2)), jnp.float32)
+
+    def end(self, t, n):
+        """The last stored step of the episode that (t, n) is in."""
+        while not self.last[t, n] and t < self.steps - 1:
+            t += 1
+        return t
+
+    def each(self):
+        """(t, n, goal, end of the episode) of all transitions, in the order of `index`."""
+        goals = np.asarray(self.goals)
+        for i, (t, n) in enumerate((t, n) for t in range(self.steps) for n in range(ENVS)):
+            yield t, n, goals[i], self.end(t, n)
+
+    def distances(self, t, n, goal, end):
+        """0, 1, … HORIZON steps ahead, infinite past the end."""
+        known = [np.linalg.norm(self.state[t, n, :2] - goal)]
+        known += [np.linalg.norm(self.achieved[i, n] - goal) for i in range(t, end + 1)]
+        return (known + [np.inf] * (HORIZON + 1))[: HORIZON + 1]
+
+
+# One slot, a buffer just full, and two that have wrapped.
+@pytest.fixture(scope="module", params=[1, 4, 6, 11])
+def stored(request):
+    return Stored(request.param, seed=10 + request.param)
+
+
+def test_goal_distances_equal_a_loop_over_the_episode(stored):
+    found = jax.jit(stored.view.goal_distances, static_argnums=2)(stored.index, stored.goals, HORIZON)
+    wanted = np.asarray([stored.distances(*each) for each in stored.each()])
+    assert found.shape == wanted.shape == (stored.steps * ENVS, HORIZON + 1)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    assert np.isinf(wanted).any() and np.isfinite(wanted).any()
+
+
+@pytest.mark.parametrize("dwell", [1, 3])
+def test_first_reach_equals_a_loop_over_the_episode(stored, dwell):
+    radius = RADIUS if dwell == 1 else 1.5
+    found = stored.view.first_reach(stored.index, stored.goals, radius, HORIZON, dwell)
+    kinds = set()
+    for i, (t, n, goal, end) in enumerate(stored.each()):
+        near = [d <= radius for d in stored.distances(t, n, goal, end)]
+        # Held: near at so many consecutive steps, all of them stored and within the horizon.
+        held = [k for k in range(len(near)) if len(near[k : k + dwell]) == dwell and all(near[k : k + dwell])]
+        remaining = end - t + 1
+        falls = stored.discount[end, n] == 0
+        assert bool(found.reached[i]) == bool(held)
+        assert int(found.steps[i]) == (held[0] if held else min(remaining, HORIZON))
+        assert bool(found.terminated[i]) == (not held and falls and remaining <= HORIZON)
+        kinds.add((bool(held), bool(found.terminated[i])))
+        kinds.add(("at once", bool(held) and held[0] == 0))
+    if stored.steps > LENGTH:
+        assert kinds == {(True, False), (False, True), (False, False), ("at once", True), ("at once", False)}
+
+
+def test_states_actions_and_ends_equal_a_loop_over_the_episode(stored):
+    view, index = stored.view, stored.index
+    later, actions, whole = view.states(index, 2), view.actions(index, 3), view.whole(index, 3)
+    terminates, left = view.terminates(index), view.steps_to_termination(index)
+    now = view.achieved_now(index)
+    for i, (t, n, _, end) in enumerate(stored.each()):
+        np.testing.assert_array_equal(later[i], stored.state[min(t + 2, end), n])
+        np.testing.assert_array_equal(
+            actions[i], np.concatenate([stored.action[min(t + k, end), n] for k in range(3)])
+        )
+        np.testing.assert_array_equal(now[i], stored.state[t, n, :2])
+        falls = stored.discount[end, n] == 0
+        assert bool(whole[i]) == (end - t + 1 >= 3)
+        assert bool(terminates[i]) == falls
+        assert float(left[i]) == (end - t + 1 if falls else np.inf)
+
+
+@pytest.mark.parametrize("chunk", [1, 3])
+@pytest.mark.parametrize("rewards", [REWARDS, DENSE], ids=["sparse", "dense"])
+def test_batches_of_action_chunks_equal_a_loop_over_the_chunk(rewards, chunk):
+    stored, gamma = Stored(11, seed=5, rewards=rewards), 0.9
+    batch = stored.view.batch(stored.index, stored.goals, chunk, gamma)
+    weights = set()
+    for i, (t, n, goal, end) in enumerate(stored.each()):
+        steps = range(t, min(t + chunk, end + 1))  # of the chunk, within the episode
+        falls = any(stored.discount[k, n] == 0 for k in steps)
+        reward = sum(gamma ** (k - t) * one_reward(stored, rewards, k, n, goal) for k in steps)
+        assert float(batch.reward[i]) == pytest.approx(reward, abs=1e-5)
+        assert float(batch.discount[i]) == pytest.approx(0.0 if falls else gamma ** (chunk - 1))
+        # A target needs the state after the whole chunk, unless the episode terminated in it.
+        assert float(batch.weight[i]) == float(falls or t + chunk <= end)
+        np.testing.assert_array_equal(
+            batch.action[i], np.concatenate([stored.action[min(t + k, end), n] for k in range(chunk)])
+        )
+        np.testing.assert_array_equal(batch.obs.state[i], stored.state[t, n])
+        np.testing.assert_array_equal(batch.obs.goal[i], goal)
+        np.testing.assert_array_equal(batch.next_obs.goal[i], goal)
+        if t + chunk <= end:
+            np.testing.assert_array_equal(batch.next_obs.state[i], stored.state[t + chunk, n])
+        weights.add((float(batch.weight[i]), falls))
+    assert weights == {(1.0, False), (1.0, True), (0.0, False)}
+
+
+def one_reward(stored, rewards, t, n, goal):
+    achieved, state = stored.achieved[t, n], stored.state[t, n]
+    if rewards.shaping is None:
+        return float(np.linalg.norm(achieved - goal) < RADIUS)
+    shaped = lambda goal: 0.3 * state[0] - np.linalg.norm(achieved - goal)
+    return stored.reward[t, n] - shaped(stored.goal[t, n]) + shaped(goal)
+
+
+def test_an_unknown_goal_sampler_is_answered_with_the_known(stored):
+    with pytest.raises(UnknownNameError, match="future"):
+        stored.view.goals(Relabel("futur"), stored.index, jax.random.key(0))

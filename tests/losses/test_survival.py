@@ -1,0 +1,158 @@
+"""Survival losses against explicit products and sums over time."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from homing.losses.survival import (
+    bin_weights,
+    geometric_survival_loss,
+    hazard_log_likelihood,
+    huber,
+    log_survival,
+    occupancy_labels,
+    time_bins,
+    time_to_goal_value,
+)
+from homing.types import FirstReach
+
+HORIZON = 5
+
+
+@pytest.fixture(scope="module")
+def logits():
+    """p₀ [B] and h₁ … h_H [B, H] as logits, and as probabilities."""
+    rng = np.random.default_rng(0)
+    arrived, hazard = rng.normal(size=7), rng.normal(size=(7, HORIZON))
+    sigmoid = lambda x: 1 / (1 + np.exp(-x))
+    return (
+        jnp.asarray(arrived, jnp.float32),
+        jnp.asarray(hazard, jnp.float32),
+        sigmoid(arrived),
+        sigmoid(hazard),
+    )
+
+
+def survival(p0, h, k):
+    """S(k): not reached by step k."""
+    return (1 - p0) * math.prod(1 - h[j] for j in range(k))
+
+
+def test_the_likelihood_of_first_reach_times_is_an_explicit_product(logits):
+    arrived, hazard, p0, h = logits
+    steps = [0, 1, 3, HORIZON, 0, 2, HORIZON]
+    reached = [True, True, True, True, False, False, False]
+    first = FirstReach(jnp.asarray(steps, jnp.int32), jnp.asarray(reached), jnp.zeros(7, bool))
+    found = hazard_log_likelihood(arrived, hazard, first)
+    for i, (k, there) in enumerate(zip(steps, reached, strict=True)):
+        if not there:
+            wanted = survival(p0[i], h[i], k)  # censored: all that is known is that it took longer
+        elif k == 0:
+            wanted = p0[i]
+        else:
+            wanted = survival(p0[i], h[i], k - 1) * h[i][k - 1]
+        assert float(found[i]) == pytest.approx(math.log(wanted), rel=1e-4), (k, there)
+
+
+def test_the_likelihoods_of_all_outcomes_sum_to_one(logits):
+    arrived, hazard, *_ = logits
+    total = 0.0
+    for k in range(HORIZON + 1):
+        first = FirstReach(jnp.full(7, k, jnp.int32), jnp.ones(7, bool), jnp.zeros(7, bool))
+        total = total + np.exp(np.asarray(hazard_log_likelihood(arrived, hazard, first)))
+    never = FirstReach(jnp.full(7, HORIZON, jnp.int32), jnp.zeros(7, bool), jnp.zeros(7, bool))
+    total = total + np.exp(np.asarray(hazard_log_likelihood(arrived, hazard, never)))
+    np.testing.assert_allclose(total, 1, rtol=1e-5)
+
+
+def test_extreme_logits_have_finite_likelihoods_and_gradients():
+    far = jnp.full((2, HORIZON), 200.0)
+    first = FirstReach(jnp.asarray([2, 4], jnp.int32), jnp.asarray([True, False]), jnp.zeros(2, bool))
+    value, slope = jax.value_and_grad(lambda x: hazard_log_likelihood(x[:, 0], x, first).sum())(far)
+    assert bool(jnp.isfinite(value)) and bool(jnp.isfinite(slope).all())
+
+
+def test_survival_falls_as_the_product_says(logits):
+    arrived, hazard, p0, h = logits
+    found = np.exp(np.asarray(log_survival(arrived, hazard)))
+    assert found.shape == (7, HORIZON + 1)
+    for i in range(7):
+        wanted = [survival(p0[i], h[i], k) for k in range(HORIZON + 1)]
+        np.testing.assert_allclose(found[i], wanted, rtol=1e-4)
+
+
+def test_time_to_goal_is_the_discounted_time_on_the_way_of_a_chain(logits):
+    arrived, hazard, p0, h = logits
+    found = time_to_goal_value(arrived, hazard, 0.9)
+    for i in range(7):
+        wanted = -sum(0.9**k * survival(p0[i], h[i], k) for k in range(HORIZON))
+        assert float(found[i]) == pytest.approx(wanted, rel=1e-5)
+    # A chain that surely arrives at step n: n steps on the way.
+    for n in range(1, HORIZON + 1):
+        sure = jnp.where(jnp.arange(1, HORIZON + 1) == n, 50.0, -50.0)
+        wanted = -sum(0.9**k for k in range(n))
+        assert float(time_to_goal_value(jnp.float32(-50.0), sure, 0.9)) == pytest.approx(wanted, rel=1e-5)
+    assert float(time_to_goal_value(jnp.float32(50.0), sure, 0.9)) == pytest.approx(0, abs=1e-6)
+
+
+def test_the_geometric_survival_loss_by_hand():
+    logit, left = np.asarray([0.3, -1.2, 2.0]), np.asarray([1.0, 7.0, np.inf])
+    p = 1 / (1 + np.exp(-logit))
+    lives = 1 - 0.8**left
+    wanted = -np.mean(lives * np.log(p) + (1 - lives) * np.log(1 - p))
+    assert float(geometric_survival_loss(jnp.asarray(logit), jnp.asarray(left), 0.8)) == pytest.approx(
+        wanted, rel=1e-5
+    )
+
+
+def test_huber_is_a_parabola_and_then_a_line():
+    np.testing.assert_allclose(
+        huber(jnp.asarray([0.0, 0.5, -0.5, 1.0, 3.0, -4.0])), [0, 0.125, 0.125, 0.5, 2.5, 3.5]
+    )
+
+
+@pytest.mark.parametrize(("horizon", "count"), [(1, 1), (1, 4), (5, 8), (64, 8), (1000, 32), (300, 1)])
+def test_time_bins_cover_the_horizon_and_grow(horizon, count):
+    edges = time_bins(horizon, count)
+    assert edges[0] == 0 and edges[-1] == horizon
+    sizes = np.diff(edges)
+    assert sizes.min() >= 1
+    assert 1 <= len(sizes) <= count
+    if len(sizes) > 2:
+        # Geometric but for rounding to whole steps, which moves an edge by one half.
+        assert (np.diff(sizes[1:]) >= -1).all()
+        assert sizes[-1] == sizes.max()
+        assert sizes[0] == 1
+
+
+def test_bin_weights_are_sums_of_discounts():
+    edges = time_bins(64, 8)
+    found = bin_weights(edges, 0.95)
+    assert len(found) == len(edges) - 1 and found[0] == 0
+    for weight, start, stop in zip(found[1:], edges[1:-1], edges[2:], strict=True):
+        assert weight == pytest.approx(sum(0.95**k for k in range(start, stop)), rel=1e-5)
+
+
+def test_occupancy_labels_equal_a_loop_over_the_bins():
+    rng = np.random.default_rng(1)
+    horizon, radius, count = 16, 0.8, 40
+    edges = time_bins(horizon, 6)
+    remaining = rng.integers(1, 25, count)
+    terminates = rng.random(count) < 0.5
+    distance = np.abs(rng.normal(size=(count, horizon + 1))).astype(np.float32)
+    distance[np.arange(horizon + 1) > remaining[:, None]] = np.inf
+    near, observed = occupancy_labels(
+        jnp.asarray(distance), jnp.asarray(remaining), jnp.asarray(terminates), radius, edges
+    )
+    assert near.shape == observed.shape == (count, len(edges) - 1)
+    for i in range(count):
+        for b in range(len(edges) - 1):
+            # After a termination nothing is near; after a time limit nothing is known.
+            steps = [k for k in range(edges[b], edges[b + 1]) if k <= remaining[i] or terminates[i]]
+            inside = [np.mean([distance[i, k] <= radius / 2**j for j in range(3)]) for k in steps]
+            assert bool(observed[i, b]) == bool(steps)
+            assert float(near[i, b]) == pytest.approx(np.mean(inside) if steps else 0.0, abs=1e-5)
+    assert not np.asarray(observed).all() and np.asarray(near).max() > 0.5
