@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from homing.api import Policy, Trained, evaluate, export, load, resume, train
     from homing.envs import env_ids, make, register
 
-_HOMES = dict.fromkeys(("Policy", "Trained", "evaluate", "export", "load", "resume", "train"), "homing.api")
-_HOMES |= dict.fromkeys(("env_ids", "make", "register"), "homing.envs")
+_HOMES: dict[str, str] = {
+    **dict.fromkeys(("Policy", "Trained", "evaluate", "export", "load", "resume", "train"), "homing.api"),
+    **dict.fromkeys(("env_ids", "make", "register"), "homing.envs"),
+}
 
 __all__ = [
     "Policy",

@@ -107,15 +107,15 @@ def check_settings(
     """The changes that a run goes on with, which are none unless they are accepted or harmless."""
     learning = [change for change in changes if not change.name.startswith(HARMLESS)]
     fixed = [change for change in learning if change.name in FIXED]
-    told = "; ".join(map(str, fixed or learning))
+    listed = "; ".join(map(str, fixed or learning))
     if fixed:
         raise ConfigError(
-            f"{where} was changed since the last checkpoint: {told}. A run cannot change these: put them back, "
+            f"{where} was changed since the last checkpoint: {listed}. A run cannot change these: put them back, "
             "or start another run with `homing train`"
         )
     if learning and not accept:
         way = f", or go on with the changes: {accept_command}" if accept_command else ""
-        raise ConfigError(f"{where} was changed since the last checkpoint: {told}. Put it back{way}")
+        raise ConfigError(f"{where} was changed since the last checkpoint: {listed}. Put it back{way}")
     return list(changes)
 
 

@@ -1,4 +1,4 @@
-"""The run loop: advance, evaluate, write down, save."""
+"""The run loop: train, evaluate, write metrics, save checkpoints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 from homing.compile.programs import Compiled, process_seconds
-from homing.config.offpolicy import human_bytes
+from homing.config.plan import human_bytes
 from homing.config.run import identity
 from homing.errors import HomingError
 from homing.runs.checkpoints import Checkpoints, Found, free_space
@@ -21,6 +21,7 @@ from homing.runs.progress import Progress
 from homing.runs.record import FolderRecord
 from homing.runs.stats import aggregate
 from homing.training.build import Parts
+from homing.training.loop import TrainState
 from homing.training.members import Member
 from homing.training.population import variants
 from homing.training.resuming import NOTED, checkpoints_to_resume, records_of
@@ -161,7 +162,7 @@ class Run:
         known = (row for row in rows if row["seed"] in member.config.seeds)
         return [{**row, "seed": member.seed_index(row["seed"])} for row in known]
 
-    def _restored(self, compiled: Compiled, found: Sequence[Found]) -> Any:
+    def _restored(self, compiled: Compiled, found: Sequence[Found]) -> TrainState:
         self.show.doing("reading the last checkpoint")
         shardings = self.placement.state(compiled.shapes) if self.placement is not None else None
         saved = self.checkpoints.restore(found, compiled.shapes, self.show.warn, shardings)
@@ -175,7 +176,7 @@ class Run:
 
     # Going on.
 
-    def _advance(self, compiled: Compiled, train: Any, start: int, stop: int) -> Any:
+    def _advance(self, compiled: Compiled, train: TrainState, start: int, stop: int) -> TrainState:
         compiled.wait("epoch")
         begin = time.perf_counter()
         train, metrics = compiled.epoch(train, start, stop)
@@ -214,7 +215,7 @@ class Run:
             "it no longer counts in averages, the other seeds go on"
         )
 
-    def _evaluate(self, compiled: Compiled, train: Any) -> None:
+    def _evaluate(self, compiled: Compiled, train: TrainState) -> None:
         if is_first():
             self.show.doing("evaluating")
         compiled.wait("evaluate")
@@ -257,11 +258,11 @@ class Run:
         minutes = self.save_config.checkpoint_minutes
         return seconds >= 60 * minutes if minutes else evaluated
 
-    def _gathered(self, train: Any) -> Any:
+    def _gathered(self, train: TrainState) -> Any:
         """What was learned, where this process can read it."""
         return train.policy if self.placement is None else self.placement.gathered(train.policy)
 
-    def _save(self, train: Any) -> None:
+    def _save(self, train: TrainState) -> None:
         if is_first():
             self.show.doing("saving")
         notes = {
@@ -272,12 +273,12 @@ class Run:
         self.checkpoints.save(self.iteration, train, notes)
         self._save_policies(train)
 
-    def _save_policies(self, train: Any) -> None:
+    def _save_policies(self, train: TrainState) -> None:
         learner = self._gathered(train)
         for member in self.members if is_first() else ():
             member.save_policy("last", learner, self.iteration)
 
-    def _save_if_possible(self, train: Any) -> None:
+    def _save_if_possible(self, train: TrainState) -> None:
         try:
             self._save(train)
         except WriteError as error:
@@ -292,7 +293,7 @@ class Run:
 
     # Ending.
 
-    def _finished(self, train: Any) -> Outcome:
+    def _finished(self, train: TrainState) -> Outcome:
         self._save_policies(train)
         if self.save_config.final_checkpoint and self.iteration not in self.checkpoints.iterations():
             self._save(train)
