@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from homing.envs.goal_groups import GoalGroups
 from homing.types import Array, EnvState, Key, Obs
 
 
@@ -46,6 +48,10 @@ class Probe:
     def seed_axes(self) -> EnvState:
         fields = {field.name: 0 for field in dataclasses.fields(EnvState)}
         return EnvState(**(fields | {"clock": None}))
+
+    @property
+    def goal_groups(self) -> GoalGroups:
+        return GoalGroups(("near", "far"), edges=np.array([0.0, 0.5, np.inf]))
 
     def achieved(self, state: Array) -> Array:
         return state[..., jnp.asarray(self.spec.goal_indices)]

@@ -16,6 +16,7 @@ from homing.agents import AGENTS, make_agent
 from homing.agents.crl import CRLConfig
 from homing.agents.ppo import PPOConfig
 from homing.agents.sac import SACConfig
+from homing.agents.srl import SRLConfig
 from homing.agents.td3 import TD3Config
 from homing.config.onpolicy import OnPolicyConfig
 from homing.config.presets import preset
@@ -29,6 +30,15 @@ SETTINGS = {
     "crl": CRLConfig(**NETS, representation_dim=8, normalise_observations=True),
     "sac": SACConfig(**NETS, her=True),
     "td3": TD3Config(**NETS, her=True, her_strategy="episode"),
+    "srl": SRLConfig(
+        encoder_net=SMALL,
+        head_net=SMALL,
+        actor_net=SMALL,
+        representation_dim=8,
+        horizon=20,
+        hazard_bins=8,
+        occupancy_bins=4,
+    ),
     "ppo": PPOConfig(actor_net=SMALL, value_net=SMALL, minibatches=2, normalise_observations=True),
 }
 slow = pytest.mark.slow
@@ -82,7 +92,7 @@ def test_greedy_actions_are_deterministic_and_in_range(name):
     noisy = [np.asarray(act(learner, obs, jax.random.key(k), explore=True)) for k in (1, 2)]
     assert not np.array_equal(*noisy)
     for action in greedy + noisy:
-        assert action.shape == (40, 2)
+        assert action.shape == (40, agent.chunk * 2)
         assert np.abs(action).max() <= 1
     assert jax.eval_shape(agent.value, learner, obs, greedy[0]).shape == (40,)
 

@@ -11,6 +11,7 @@ from homing.agents import make_agent
 from homing.agents.crl import CRLConfig
 from homing.agents.ppo import PPOConfig
 from homing.agents.sac import SACConfig
+from homing.agents.srl import SRLConfig
 from homing.agents.td3 import TD3Config
 from homing.config.offpolicy import TrainConfig
 from homing.config.onpolicy import OnPolicyConfig
@@ -34,6 +35,13 @@ def crl(**settings):
     return CRLConfig(
         critic_net=NET, actor_net=NET, representation_dim=16, critic_lr=1e-3, actor_lr=1e-3, **settings
     )
+
+
+def srl(**settings):
+    parts = {"horizon": 50, "hazard_bins": 16, "occupancy_bins": 8, "representation_dim": 16, "chunk": 1}
+    nets = dict.fromkeys(("encoder_net", "head_net", "actor_net"), NetConfig(width=32, layer_norm=True))
+    rates = {"critic_lr": 1e-3, "actor_lr": 1e-3, "alpha_lr": 1e-2}
+    return SRLConfig(**(parts | nets | rates | settings))
 
 
 def sac(**settings):
@@ -113,6 +121,9 @@ def test_delay_only_the_first_action_counts(settings, steps):
 
 WALK = [
     pytest.param(crl(), 25_000, 0.9, id="crl"),
+    pytest.param(srl(), 30_000, 0.9, id="srl"),
+    pytest.param(srl(chunk=2), 40_000, 0.9, id="srl, chunks", marks=slow),
+    pytest.param(crl(chunk=2), 40_000, 0.9, id="crl, chunks", marks=slow),
     pytest.param(sac(her=True, gamma=0.9), 60_000, 0.9, id="sac+her", marks=slow),
     pytest.param(td3(her=True, gamma=0.9), 60_000, 0.8, id="td3+her", marks=slow),
     pytest.param(ppo(gamma=0.9), 150_000, 0.9, id="ppo", marks=slow),

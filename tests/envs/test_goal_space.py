@@ -27,12 +27,12 @@ def test_a_goal_is_written_as_a_place_and_keeps_its_height():
 @pytest.mark.parametrize(
     ("id", "text", "words"),
     [
-        ("point_u_maze", "4", "is 2 numbers with commas"),
+        ("point_u_maze", "4", "is 2 comma-separated numbers"),
         ("point_u_maze", "4;8", "for instance 4,8"),
-        ("point_u_maze", "nan,8", "is 2 numbers"),
-        ("point_u_maze", "40,8", "outside of point_u_maze, where x goes from -2 to 18"),
-        ("point_u_maze", "8,4", "lies in a wall of point_u_maze; free is for instance"),
-        ("half_cheetah", "4,8", "is 1 numbers"),
+        ("point_u_maze", "nan,8", "is 2 comma-separated numbers"),
+        ("point_u_maze", "40,8", "outside of point_u_maze, where x ranges from -2 to 18"),
+        ("point_u_maze", "8,4", "is inside a wall of point_u_maze; the nearest free point is"),
+        ("half_cheetah", "4,8", "is 1 comma-separated numbers"),
         ("ant", "0,13", "outside of ant"),
     ],
 )

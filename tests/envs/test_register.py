@@ -38,7 +38,7 @@ def test_an_id_is_not_taken_twice_by_mistake():
 
 @pytest.mark.parametrize("id", ["", "My-Env", "has space", "ÄNT"])
 def test_strange_ids_are_refused(id):
-    with pytest.raises(ConfigError, match="small letters"):
+    with pytest.raises(ConfigError, match="lower-case letters"):
         homing.register(id, Point(), Reach(("x", "y"), Ring(2.0)))
 
 

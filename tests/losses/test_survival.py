@@ -1,6 +1,7 @@
 """Survival losses against explicit products and sums over time."""
 
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,83 +20,92 @@ from homing.losses.survival import (
 )
 from homing.types import FirstReach
 
-HORIZON = 5
+HORIZON = 6
 
 
-@pytest.fixture(scope="module")
-def logits():
-    """p₀ [B] and h₁ … h_H [B, H] as logits, and as probabilities."""
-    rng = np.random.default_rng(0)
-    arrived, hazard = rng.normal(size=7), rng.normal(size=(7, HORIZON))
+# One bin a step, bins of several steps, and one for all.
+EDGES = [np.arange(HORIZON + 1), np.array([0, 1, 3, 6]), np.array([0, HORIZON])]
+
+
+class Hazards(NamedTuple):
+    """Logits, and the probabilities p₀ [B] and h₁ … h_H [B, H] that they stand for."""
+
+    arrived: jax.Array
+    hazard: jax.Array  # [B, bins]
+    edges: np.ndarray
+    p0: np.ndarray
+    h: np.ndarray
+
+    def survival(self, i, k):
+        """S(k): not reached by step k."""
+        return (1 - self.p0[i]) * math.prod(1 - self.h[i, j] for j in range(k))
+
+
+@pytest.fixture(scope="module", params=EDGES, ids=lambda edges: f"{len(edges) - 1} bins")
+def hazards(request):
+    rng, edges = np.random.default_rng(0), request.param
+    arrived, hazard = rng.normal(size=7), rng.normal(size=(7, len(edges) - 1))
     sigmoid = lambda x: 1 / (1 + np.exp(-x))
-    return (
-        jnp.asarray(arrived, jnp.float32),
-        jnp.asarray(hazard, jnp.float32),
-        sigmoid(arrived),
-        sigmoid(hazard),
-    )
+    each = np.repeat(hazard, np.diff(edges), axis=1)
+    logits = (jnp.asarray(x, jnp.float32) for x in (arrived, hazard))
+    return Hazards(*logits, edges, sigmoid(arrived), sigmoid(each))
 
 
-def survival(p0, h, k):
-    """S(k): not reached by step k."""
-    return (1 - p0) * math.prod(1 - h[j] for j in range(k))
+def reach(steps, reached):
+    steps = jnp.broadcast_to(jnp.asarray(steps, jnp.int32), (7,))
+    return FirstReach(steps, jnp.broadcast_to(jnp.asarray(reached), (7,)), jnp.zeros(7, bool))
 
 
-def test_the_likelihood_of_first_reach_times_is_an_explicit_product(logits):
-    arrived, hazard, p0, h = logits
+def test_the_likelihood_of_first_reach_times_is_an_explicit_product(hazards):
     steps = [0, 1, 3, HORIZON, 0, 2, HORIZON]
     reached = [True, True, True, True, False, False, False]
-    first = FirstReach(jnp.asarray(steps, jnp.int32), jnp.asarray(reached), jnp.zeros(7, bool))
-    found = hazard_log_likelihood(arrived, hazard, first)
+    found = hazard_log_likelihood(hazards.arrived, hazards.hazard, reach(steps, reached), hazards.edges)
     for i, (k, there) in enumerate(zip(steps, reached, strict=True)):
         if not there:
-            wanted = survival(p0[i], h[i], k)  # censored: all that is known is that it took longer
+            wanted = hazards.survival(i, k)  # censored: all that is known is that it took longer
         elif k == 0:
-            wanted = p0[i]
+            wanted = hazards.p0[i]
         else:
-            wanted = survival(p0[i], h[i], k - 1) * h[i][k - 1]
+            wanted = hazards.survival(i, k - 1) * hazards.h[i, k - 1]
         assert float(found[i]) == pytest.approx(math.log(wanted), rel=1e-4), (k, there)
 
 
-def test_the_likelihoods_of_all_outcomes_sum_to_one(logits):
-    arrived, hazard, *_ = logits
-    total = 0.0
-    for k in range(HORIZON + 1):
-        first = FirstReach(jnp.full(7, k, jnp.int32), jnp.ones(7, bool), jnp.zeros(7, bool))
-        total = total + np.exp(np.asarray(hazard_log_likelihood(arrived, hazard, first)))
-    never = FirstReach(jnp.full(7, HORIZON, jnp.int32), jnp.zeros(7, bool), jnp.zeros(7, bool))
-    total = total + np.exp(np.asarray(hazard_log_likelihood(arrived, hazard, never)))
-    np.testing.assert_allclose(total, 1, rtol=1e-5)
+def test_the_likelihoods_of_all_outcomes_sum_to_one(hazards):
+    outcomes = [reach(k, True) for k in range(HORIZON + 1)] + [reach(HORIZON, False)]
+    likelihood = lambda first: hazard_log_likelihood(hazards.arrived, hazards.hazard, first, hazards.edges)
+    np.testing.assert_allclose(sum(np.exp(np.asarray(likelihood(first))) for first in outcomes), 1, rtol=1e-5)
 
 
 def test_extreme_logits_have_finite_likelihoods_and_gradients():
-    far = jnp.full((2, HORIZON), 200.0)
-    first = FirstReach(jnp.asarray([2, 4], jnp.int32), jnp.asarray([True, False]), jnp.zeros(2, bool))
-    value, slope = jax.value_and_grad(lambda x: hazard_log_likelihood(x[:, 0], x, first).sum())(far)
-    assert bool(jnp.isfinite(value)) and bool(jnp.isfinite(slope).all())
+    edges = np.arange(HORIZON + 1)
+    first = reach([2, 4, 0, 6, 1, 3, 0], [True, False] * 3 + [True])
+    for far in (200.0, -200.0):
+        logits = jnp.full((7, HORIZON), far)
+        loss = lambda x: hazard_log_likelihood(x[:, 0], x, first, edges).sum()
+        value, slope = jax.value_and_grad(loss)(logits)
+        assert bool(jnp.isfinite(value)) and bool(jnp.isfinite(slope).all())
 
 
-def test_survival_falls_as_the_product_says(logits):
-    arrived, hazard, p0, h = logits
-    found = np.exp(np.asarray(log_survival(arrived, hazard)))
-    assert found.shape == (7, HORIZON + 1)
+def test_survival_falls_as_the_product_says(hazards):
+    found = np.exp(np.asarray(log_survival(hazards.arrived, hazards.hazard, hazards.edges)))
+    wanted = [[hazards.survival(i, k) for k in hazards.edges] for i in range(7)]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+
+
+def test_time_to_goal_is_the_discounted_time_on_the_way(hazards):
+    found = time_to_goal_value(hazards.arrived, hazards.hazard, hazards.edges, 0.9)
     for i in range(7):
-        wanted = [survival(p0[i], h[i], k) for k in range(HORIZON + 1)]
-        np.testing.assert_allclose(found[i], wanted, rtol=1e-4)
+        wanted = -sum(0.9**k * hazards.survival(i, k) for k in range(HORIZON))
+        assert float(found[i]) == pytest.approx(wanted, rel=1e-4)
 
 
-def test_time_to_goal_is_the_discounted_time_on_the_way_of_a_chain(logits):
-    arrived, hazard, p0, h = logits
-    found = time_to_goal_value(arrived, hazard, 0.9)
-    for i in range(7):
-        wanted = -sum(0.9**k * survival(p0[i], h[i], k) for k in range(HORIZON))
-        assert float(found[i]) == pytest.approx(wanted, rel=1e-5)
-    # A chain that surely arrives at step n: n steps on the way.
+def test_a_chain_that_surely_arrives_at_a_step_takes_that_many():
+    edges = np.arange(HORIZON + 1)
     for n in range(1, HORIZON + 1):
         sure = jnp.where(jnp.arange(1, HORIZON + 1) == n, 50.0, -50.0)
-        wanted = -sum(0.9**k for k in range(n))
-        assert float(time_to_goal_value(jnp.float32(-50.0), sure, 0.9)) == pytest.approx(wanted, rel=1e-5)
-    assert float(time_to_goal_value(jnp.float32(50.0), sure, 0.9)) == pytest.approx(0, abs=1e-6)
+        found = float(time_to_goal_value(jnp.float32(-50.0), sure, edges, 0.9))
+        assert found == pytest.approx(-sum(0.9**k for k in range(n)), rel=1e-4)
+        assert float(time_to_goal_value(jnp.float32(50.0), sure, edges, 0.9)) == pytest.approx(0, abs=1e-6)
 
 
 def test_the_geometric_survival_loss_by_hand():
@@ -121,7 +131,9 @@ def test_time_bins_cover_the_horizon_and_grow(horizon, count):
     sizes = np.diff(edges)
     assert sizes.min() >= 1
     assert 1 <= len(sizes) <= count
-    if len(sizes) > 2:
+    if count >= horizon:
+        assert (sizes == 1).all()
+    elif len(sizes) > 2:
         # Geometric but for rounding to whole steps, which moves an edge by one half.
         assert (np.diff(sizes[1:]) >= -1).all()
         assert sizes[-1] == sizes.max()

@@ -75,7 +75,7 @@ def test_what_our_solvers_do_not_know_runs_on_mujocos(option, what):
 
 def test_motors_with_a_state_are_refused():
     xml = ARM.format(option="").replace("<motor ", '<general dyntype="integrator" actlimited="false" ')
-    with pytest.raises(ConfigError, match="motors with a state"):
+    with pytest.raises(ConfigError, match="actuators with internal state"):
         mjx_engine(mujoco.MjModel.from_xml_string(xml), Timing(0.01, 1), ())
 
 

@@ -196,7 +196,7 @@ def test_every_environment_on_springs_is_supported():
 
 def test_other_models_run_on_brax():
     load = lambda id: physics.load(scene.build_model(get_spec(id)), "spring", physics.Timing(0.005, 1))
-    assert "stack" in Spring.supports(scene.build_model(get_spec("ant_push")).compile())
+    assert "combination" in Spring.supports(scene.build_model(get_spec("ant_push")).compile())
     assert type(load("ant_push")) is brax_pipelines.Spring
     assert type(load("ant")) is Spring
 

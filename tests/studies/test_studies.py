@@ -85,12 +85,12 @@ def test_a_finished_run_is_never_repeated_and_a_failed_one_only_when_asked(ran, 
     before = [path.stat().st_mtime_ns for path in done]
     said = []
     assert running.run(folder, {}, HERE, said.append) == 1
-    assert "1 programs are finished, 0 are left" in "\n".join(said)
+    assert "1 programs are finished, 0 remain" in "\n".join(said)
     assert len(done) == 2 and before == [path.stat().st_mtime_ns for path in done]
     attempts = lambda: [program.state().get("attempts") for program in folder.programs()]
     assert attempts() == [1, 1]
     assert running.run(folder, {"energy": ["l2"]}, HERE, said.append, retry=True) == 0
-    assert "nothing has failed" in said
+    assert "no program has failed" in said
     assert running.run(folder, {}, HERE, said.append, retry=True) == 1
     assert attempts() == [2, 1]  # dot, l2
 

@@ -110,7 +110,7 @@ def test_runs_that_differ_in_values_share_a_program_as_far_as_memory_goes():
     ]
     assert plan.programs[0].values == ["critic_lr"]
     assert (plan.runs, plan.seeds, plan.steps) == (4, 8, 8 * 1920)
-    assert "not known" in str(plan)
+    assert "unknown" in str(plan)
     each = plan.programs[0].plan.bytes_per_seed
     room_for_two = planner.plan(made[:2], planner.Machine("a device", 2 * each))
     assert [program.seeds for program in room_for_two.programs] == [2, 2]

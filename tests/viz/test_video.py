@@ -84,7 +84,7 @@ def test_the_command_films_two_seeds(maze_policy, tmp_path, capsys):  # noqa: F8
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("{policy}", "--goal", "8,4"), "lies in a wall"),
+        (("{policy}", "--goal", "8,4"), "inside a wall"),
         (("{policy}", "--seed", "5"), "no seed 5; it has 3, 4"),
         (("{policy}", "--seed", "3,x"), "best, all or a number"),
         (("{policy}", "--physics", "mjx"), "a policy brings its environment"),

@@ -50,7 +50,8 @@ class SRLConfig:
     dwell: int = 1
     """Consecutive steps at the goal that count as reaching it."""
     true_censoring: bool = False
-    """Censor an unreached goal where its episode was cut; else it counts as not reached within the horizon."""
+    """Censor an unreached goal where its episode was cut; else it counts as not reached within the horizon. Episodes
+    that fell always do: with many falls and early cuts this makes goals look farther than they are."""
     time_weight: float = 1.0
     """Weight of the regression of ‖φ − ψ‖ to the time until the goal."""
     separation_weight: float = 1.0

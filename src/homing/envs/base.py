@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from homing.envs import reset_pool
+from homing.envs.goal_groups import GoalGroups, goal_groups
 from homing.envs.info import EnvInfo, check_reward, check_shapes, check_size, describe
 from homing.envs.scene import EnvSpec, Scene
 from homing.envs.tasks.base import point_distances
@@ -142,6 +143,11 @@ class GoalEnv:
 
     def _total(self, achieved_goal: Array, goal: Array) -> Array:
         return jnp.sum(point_distances(achieved_goal, goal, self.task.parts), axis=-1)
+
+    @property
+    def goal_groups(self) -> GoalGroups:
+        """Groups of goals by which evaluations are broken down."""
+        return goal_groups(self.scene.spec)
 
     def seed_axes(self) -> EnvState:
         """`in_axes` for `jax.vmap` over seeds: every field is per seed except the clock.

@@ -42,6 +42,8 @@ class Figure:
             raise ConfigError("a figure of kind heatmap needs `rows` and `columns`, each an axis of the grid")
 
 
+# Shipped studies: those of the paper, and those that go beyond it.
+FOLDERS = ("paper", "beyond")
 FIGURES = ("curves", "bars", "heatmap")
 
 
@@ -95,9 +97,11 @@ class Study:
 
 def shipped() -> dict[str, Any]:
     """The study files of the package, by name."""
-    folder = resources.files("homing.studies") / "paper"
-    files = sorted(folder.iterdir(), key=lambda file: file.name)
-    return {f"paper/{file.name[:-5]}": file for file in files if file.name.endswith(".toml")}
+    found = {}
+    for folder in FOLDERS:
+        files = (resources.files("homing.studies") / folder).iterdir()
+        found |= {f"{folder}/{file.name[:-5]}": file for file in files if file.name.endswith(".toml")}
+    return dict(sorted(found.items(), key=lambda item: (FOLDERS.index(item[0].split("/")[0]), item[0])))
 
 
 def load(name: str) -> Study:

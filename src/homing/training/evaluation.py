@@ -26,12 +26,13 @@ class Tally(struct.PyTreeNode):
     distance: Array  # at the last step
 
 
-def evaluate(env: GoalEnv, policy: Policy, key: Key, chunk: int = 1) -> Metrics:
+def evaluate(env: GoalEnv, policy: Policy, key: Key, chunk: int = 1, by_goal: bool = False) -> Metrics:
     """Means over N episodes with fresh starts and goals; an environment counts until its first episode ends.
 
     `success_any`: reached at least once. `success_end`: within the threshold at the last step.
     `time_near_goal`: fraction of the episode's time limit spent there. Other success metrics likewise.
-    With `chunk` > 1 the policy proposes action chunks, which are executed open-loop.
+    With `chunk` > 1 the policy proposes action chunks, which are executed open-loop. With `by_goal`, the metrics
+    also have `by_goal/…` [K]: episodes, success and time near the goal for each group of goals.
     """
     k_start, k_steps = jax.random.split(key)
     state = env.reset(k_start)
@@ -47,7 +48,22 @@ def evaluate(env: GoalEnv, policy: Policy, key: Key, chunk: int = 1) -> Metrics:
     plan = first_plan(env.num_envs, chunk, env.spec.action_dim)
     keys = jax.random.split(k_steps, env.episode_length)
     (_, _, tally), _ = lax.scan(step, (state, plan, tally), keys)
-    return _summary(tally, env.episode_length, "distance" in state.metrics)
+    metrics = _summary(tally, env.episode_length, "distance" in state.metrics)
+    return metrics | (_by_goal(env, state, tally) if by_goal else {})
+
+
+def _by_goal(env: GoalEnv, first: EnvState, tally: Tally) -> Metrics:
+    """Means over the episodes of each group of goals [K]; NaN for a group without any."""
+    groups = env.goal_groups
+    distance = env.distance(first.achieved_goal, first.obs.goal)
+    member = jax.nn.one_hot(groups.of(first.obs.goal, distance), len(groups.labels), dtype=jnp.float32)
+    near = tally.near["success"]
+    episodes = jnp.sum(member, axis=0)
+    return {
+        "by_goal/episodes": episodes,
+        "by_goal/success_any": (near > 0).astype(jnp.float32) @ member / episodes,
+        "by_goal/time_near_goal": near @ member / (episodes * env.episode_length),
+    }
 
 
 def _nothing(state: EnvState) -> Tally:

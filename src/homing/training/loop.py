@@ -96,13 +96,21 @@ def iteration_key(train: TrainState, iteration: Array, stream: int = COLLECT) ->
     return jax.random.fold_in(jax.random.fold_in(train.key, stream), iteration)
 
 
-def evaluate_greedy(agent: Agent, train: TrainState, iteration: Array, env: GoalEnv) -> Metrics:
-    """The deterministic policy on fresh starts and goals of `env`: one protocol for all agents."""
+def evaluate_greedy(
+    agent: Agent, train: TrainState, plan: Schedule, iteration: Array, env: GoalEnv
+) -> Metrics:
+    """The deterministic policy on fresh starts and goals of `env`: one protocol for all agents.
+
+    Starts and goals follow from the seed and the number of the evaluation alone, so that methods are compared on the
+    same episodes.
+    """
+    stops = jnp.asarray([plan.epoch_bounds(epoch)[1] for epoch in range(plan.epochs)], jnp.int32)
+    number = jnp.searchsorted(stops, iteration).astype(jnp.int32)
 
     def policy(obs: Obs, key: Key) -> Array:
         return agent.act(train.policy, obs, key, explore=False)
 
-    return evaluate(env, policy, iteration_key(train, iteration, EVALUATE), agent.chunk)
+    return evaluate(env, policy, iteration_key(train, number, EVALUATE), agent.chunk, by_goal=True)
 
 
 def sizes_of(env: GoalEnv, agent: Agent) -> Sizes:

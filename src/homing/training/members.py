@@ -20,6 +20,7 @@ from homing.runs.stats import aggregate
 from homing.training.tally import columns, evaluations_up_to
 
 Warn = Callable[[str], None]
+BY_GOAL = "by_goal/"  # prefix of metrics with one value for each group of goals
 SCORE = "eval/success_any"  # decides which policy is the best
 
 
@@ -144,7 +145,10 @@ class Member:
         for i, seed in enumerate(self.config.seeds, start=self.first):
             row: Row = {"seed": seed, **counts, "finite": seed not in self.broken}
             if seed not in self.broken:
-                row |= {name: float(v[i]) for name, v in measured.items() if math.isfinite(v[i])}
+                plain = {name: v for name, v in measured.items() if np.ndim(v[i]) == 0}
+                row |= {name: float(v[i]) for name, v in plain.items() if math.isfinite(v[i])}
+                if grouped := _grouped(measured, i):
+                    row["by_goal"] = grouped
             rows.append({**row, **times})
         return rows
 
@@ -186,6 +190,15 @@ class Member:
     def close(self) -> None:
         for tracker in self.trackers:
             tracker.close()
+
+
+def _grouped(measured: Mapping[str, Any], i: int) -> dict[str, list[float | None]]:
+    """Metrics of one seed for each group of goals; None for a group without an episode."""
+    return {
+        name.removeprefix(BY_GOAL): [float(x) if math.isfinite(x) else None for x in v[i]]
+        for name, v in measured.items()
+        if name.startswith(BY_GOAL)
+    }
 
 
 def members_of(runs: Sequence[tuple[RunFolder, RunConfig]]) -> list[Member]:

@@ -109,7 +109,7 @@ class OffPolicy:
     def evaluate(self, train: TrainState, iteration: Array, env: GoalEnv) -> Metrics:
         """The greedy policy on fresh starts and goals of `env`, and, as `train/…`, what was learned."""
         measured = {f"train/{name}": value for name, value in self.measure(train, iteration).items()}
-        return evaluate_greedy(self.agent, train, iteration, env) | measured
+        return evaluate_greedy(self.agent, train, self.plan, iteration, env) | measured
 
     def measure(self, train: TrainState, iteration: Array) -> Metrics:
         """Means of the update's metrics on some batches; NaN before the first update."""

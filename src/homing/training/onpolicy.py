@@ -64,7 +64,7 @@ class OnPolicy:
 
     def evaluate(self, train: TrainState, iteration: Array, env: GoalEnv) -> Metrics:
         """The greedy policy on fresh starts and goals of `env`."""
-        return evaluate_greedy(self.agent, train, iteration, env)
+        return evaluate_greedy(self.agent, train, self.plan, iteration, env)
 
     def _metrics(self, train: TrainState) -> Any:
         """Shapes of what is measured; the environment is not traced for it."""

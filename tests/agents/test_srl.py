@@ -1,0 +1,258 @@
+"""Survival RL: likelihoods, labels and values against exact ones on a chain that is known."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from probes import walk
+
+from homing.agents.srl import SRL, Prediction, SRLConfig, _mean, _occupancy_loss
+from homing.data import replay
+from homing.data.replay import BufferShape
+from homing.data.view import EnvRewards, ReplayView
+from homing.errors import ConfigError
+from homing.losses import survival
+from homing.networks import NetConfig
+from homing.types import FirstReach, Obs, Segment, TransitionIndex, UpdateContext
+
+NET = NetConfig(width=32, depth=2, layer_norm=True)
+SMALL = SRLConfig(
+    horizon=40,
+    hazard_bins=12,
+    occupancy_bins=8,
+    representation_dim=16,
+    encoder_net=NET,
+    head_net=NET,
+    actor_net=NET,
+)
+HORIZON, ADVANCE = 12, 0.5
+
+
+def exact_hazards(cells: int, fall: float = 0.1) -> np.ndarray:
+    """Of first reaching cell `cells` from cell 0: at each step the walker advances, falls, or stays."""
+    alive = np.zeros(cells)
+    alive[0] = 1.0
+    hazards, unreached = [], 1.0
+    for _ in range(HORIZON):
+        arriving = ADVANCE * alive[-1]
+        alive = (1 - ADVANCE - fall) * alive + ADVANCE * np.concatenate([[0], alive[:-1]])
+        hazards.append(arriving / unreached)
+        unreached -= arriving
+    return np.asarray(hazards)
+
+
+def walked(cells: int, episodes: int, fall: float = 0.1, limit: int = HORIZON) -> FirstReach:
+    """First-reach times of simulated walkers; `limit` is a time limit that cuts some of them."""
+    rng = np.random.default_rng(0)
+    steps, reached, fell = [], [], []
+    for _ in range(episodes):
+        place, cut = 0, int(rng.integers(2, limit + 1)) if limit < HORIZON else HORIZON
+        for step in range(1, cut + 1):
+            u = rng.random()
+            if u < fall:
+                steps.append(step), reached.append(False), fell.append(True)
+                break
+            place += u < fall + ADVANCE
+            if place == cells:
+                steps.append(step), reached.append(True), fell.append(False)
+                break
+        else:
+            steps.append(cut), reached.append(False), fell.append(False)
+    return FirstReach(jnp.asarray(steps, jnp.int32), jnp.asarray(reached), jnp.asarray(fell))
+
+
+def fitted(first: FirstReach, edges: np.ndarray) -> Prediction:
+    """The hazard logits of greatest likelihood."""
+    count = len(first.steps)
+
+    def loss(params):
+        arrived, hazard = (jnp.broadcast_to(x, (count, *x.shape)) for x in params)
+        return -jnp.mean(survival.hazard_log_likelihood(arrived, hazard, first, edges))
+
+    params = (jnp.float32(0.0), jnp.full(len(edges) - 1, -2.0, jnp.float32))
+    optimiser = optax.adam(0.05)
+    state = optimiser.init(params)
+
+    @jax.jit
+    def step(params, state):
+        updates, state = optimiser.update(jax.grad(loss)(params), state)
+        return optax.apply_updates(params, updates), state
+
+    for _ in range(600):
+        params, state = step(params, state)
+    return Prediction(*params, jnp.zeros(1))
+
+
+@pytest.mark.parametrize(("fall", "limit"), [(0.1, HORIZON), (0.0, 8)])
+def test_the_hazards_of_a_known_chain_are_found_with_falls_and_with_cuts(fall, limit):
+    """A fallen walker never arrives: it counts to the horizon. One that was cut counts until then."""
+    first = walked(2, 20_000, fall, limit)
+    first = first._replace(steps=jnp.where(first.terminated, HORIZON, first.steps))
+    found = fitted(first, np.arange(HORIZON + 1))
+    exact = exact_hazards(2, fall)
+    seen = np.arange(HORIZON) < limit - 2  # later, few are left to count
+    np.testing.assert_allclose(jax.nn.sigmoid(found.hazard)[seen], exact[seen], atol=0.03)
+    assert float(jax.nn.sigmoid(found.arrived)) < 0.01
+    still = np.exp(survival.log_survival(found.arrived, found.hazard, np.arange(HORIZON + 1)))
+    np.testing.assert_allclose(still[1:][seen], np.cumprod(1 - exact)[seen], atol=0.02)
+
+
+def test_falls_taken_for_cuts_would_make_the_goal_look_nearer():
+    first = walked(2, 20_000)
+    wrong = fitted(first, np.arange(HORIZON + 1))
+    assert float(jax.nn.sigmoid(wrong.hazard)[-1]) > exact_hazards(2)[-1] + 0.05
+
+
+@pytest.mark.parametrize("gamma", [0.9, 0.999])
+def test_the_value_is_the_discounted_time_on_the_way(gamma):
+    hazards = exact_hazards(2)
+    logits = jnp.asarray(np.log(hazards + 1e-12) - np.log1p(-hazards), jnp.float32)
+    found = survival.time_to_goal_value(jnp.float32(-20.0), logits, np.arange(HORIZON + 1), gamma)
+    still = np.concatenate([[1.0], np.cumprod(1 - hazards)[:-1]])
+    assert float(found) == pytest.approx(-np.sum(gamma ** np.arange(HORIZON) * still), rel=1e-4)
+
+
+def test_wide_bins_are_steps_of_equal_hazard():
+    edges, logits = np.array([0, 1, 3, 7, 12]), jnp.asarray([-1.0, -2.0, -0.5, -3.0])
+    single = jnp.repeat(logits, np.diff(edges))
+    unit = np.arange(13)
+    first = FirstReach(
+        jnp.asarray([0, 1, 3, 5, 12, 12, 4], jnp.int32),
+        jnp.asarray([True, True, True, True, True, False, False]),
+        jnp.zeros(7, bool),
+    )
+    arrived = jnp.full(7, -1.5)
+    wide = survival.hazard_log_likelihood(arrived, jnp.tile(logits, (7, 1)), first, edges)
+    each = survival.hazard_log_likelihood(arrived, jnp.tile(single, (7, 1)), first, unit)
+    np.testing.assert_allclose(wide, each, rtol=1e-5)
+    for gamma in (0.9, 0.999):
+        values = [
+            survival.time_to_goal_value(jnp.float32(-1.5), *given, gamma)
+            for given in ((logits, edges), (single, unit))
+        ]
+        np.testing.assert_allclose(*values, rtol=1e-5)
+
+
+# The agent.
+
+
+def line_view(last, terminated) -> tuple[ReplayView, TransitionIndex]:
+    """One environment whose state is its place on a line, one further at every step."""
+    length = len(last)
+    place = jnp.arange(length, dtype=jnp.float32)[:, None, None]
+    segment = Segment(
+        obs=Obs(place, place),
+        action=10 * place,
+        achieved_goal=place + 1,
+        reward=place[..., 0],
+        discount=1 - jnp.asarray(terminated, jnp.float32)[:, None],
+        last=jnp.asarray(last, bool)[:, None],
+    )
+    buffer = replay.insert(replay.empty(BufferShape(1, length, 1, 1, 1, 1)), segment, jnp.int32(0))
+    episodes = replay.episode_index(buffer, jnp.int32(1))
+    distance = lambda achieved, goal: jnp.abs(achieved - goal)[..., 0]
+    rewards = EnvRewards(lambda a, g: (distance(a, g) < 0.5).astype(jnp.float32), lambda s: s, distance)
+    position, env = jnp.arange(length, dtype=jnp.int32), jnp.zeros(length, jnp.int32)
+    index = TransitionIndex(position, env, replay.remaining(buffer, episodes, position, env))
+    return ReplayView(buffer, episodes, rewards), index
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    state_dim: int = 1
+    action_dim: int = 1
+    goal_dim: int = 1
+    threshold: float = 0.5
+
+
+@pytest.mark.parametrize("true_censoring", [False, True])
+def test_labels_tell_falls_cuts_and_arrivals_apart(true_censoring):
+    # The first episode falls at step 4, the second is cut at step 9, the third still runs.
+    view, index = line_view([0, 0, 0, 1, 0, 0, 0, 0, 1, 0], [0, 0, 0, 1, 0, 0, 0, 0, 0, 0])
+    agent = SRL(
+        dataclasses.replace(SMALL, future_ratio=1.0, current_ratio=0.0, true_censoring=true_censoring), Line()
+    )
+    batch = jax.jit(lambda: agent.sample(view, index, jax.random.key(0)))()
+    reached = np.asarray(batch.first.reached)
+    assert reached.all(), "goals of the own future are reached"
+    np.testing.assert_array_equal(batch.first.steps, batch.obs.goal[:, 0] - batch.obs.state[:, 0])
+    np.testing.assert_array_equal(batch.fails, [1, 1, 1, 1, 0, 0, 0, 0, 0, 0])
+    np.testing.assert_array_equal(batch.whole, [1, 1, 1, 0, 1, 1, 1, 1, 0, 0])
+    np.testing.assert_array_equal(batch.action[:, 1], [10, 20, 30, 30, 50, 60, 70, 80, 80, 90])
+
+    class Nowhere(SRL):
+        def goals(self, replay, index, key):
+            return jnp.full((len(index.position), 1), 100.0)
+
+    never = jax.jit(lambda: Nowhere(agent.config, Line()).sample(view, index, jax.random.key(0)))()
+    assert not np.asarray(never.first.reached).any()
+    known = [40] * 4 + ([5, 4, 3, 2, 1, 1] if true_censoring else [40] * 6)
+    np.testing.assert_array_equal(never.first.steps, known)
+    assert float(never.occupancy.max()) == 0
+
+
+def test_goals_are_mixed_from_future_present_and_other_transitions():
+    view, index = line_view([0] * 10, [0] * 10)
+    many = jax.tree.map(lambda x: jnp.tile(x, 400), index)
+    agent = SRL(dataclasses.replace(SMALL, future_ratio=0.5, current_ratio=0.2), Line())
+    ahead = np.asarray(agent.goals(view, many, jax.random.key(3)))[:, 0] - np.asarray(many.position)
+    assert np.mean(ahead == 0) == pytest.approx(0.2 + 0.3 * 0.09, abs=0.03)
+    assert np.mean(ahead < 0) == pytest.approx(0.3 * 0.36, abs=0.03)
+
+
+def test_a_chunk_has_the_density_and_target_entropy_of_all_its_actions():
+    env = walk(4)
+    agent = SRL(dataclasses.replace(SMALL, chunk=3), env.spec)
+    assert agent.target_entropy == -0.5 * 3 * env.spec.action_dim
+    obs = env.reset(jax.random.key(1)).obs
+    act = lambda: agent.act(agent.init(jax.random.key(0)), obs, jax.random.key(2), explore=True)
+    assert jax.eval_shape(act).shape == (4, 3 * env.spec.action_dim)
+
+
+@pytest.mark.parametrize("part", ["time_weight", "separation_weight", "occupancy_weight", "survival_weight"])
+def test_each_part_can_be_switched_on_and_off(part):
+    view, index = line_view([0, 0, 0, 1, 0, 0, 0, 0, 1, 0], [0, 0, 0, 1, 0, 0, 0, 0, 0, 0])
+    parts = ("time_weight", "separation_weight", "occupancy_weight", "survival_weight")
+    losses = {}
+    for weight in (0.0, 1.0):
+        config = dataclasses.replace(SMALL, **(dict.fromkeys(parts, 0.0) | {part: weight}))
+        agent = SRL(config, Line())
+
+        def update(agent=agent):
+            batch = agent.sample(view, index, jax.random.key(0))
+            draws = agent.draw(jax.random.key(1), len(index.position))
+            return agent.update(agent.init(jax.random.key(2)), batch, draws, UpdateContext())[1]
+
+        metrics = jax.jit(update)()
+        assert all(np.isfinite(value) for value in metrics.values())
+        losses[weight] = metrics
+    assert set(losses[1.0]) - set(losses[0.0]) == {part.replace("weight", "loss")}
+
+
+def test_a_survival_critic_that_knows_the_way_prefers_the_nearer_goal():
+    env = walk(4)
+    agent = SRL(SMALL, env.spec)
+    bins = len(agent.edges) - 1
+    arrived, near, far = jnp.full(1, -5.0), jnp.full((1, bins), 0.0), jnp.full((1, bins), -4.0)
+    value = lambda hazard: float(agent._time_value(Prediction(arrived, hazard, jnp.zeros((1, 1))))[0])
+    assert -40 < value(far) < value(near) < 0
+
+
+def test_unobserved_time_bins_do_not_count():
+    prediction = Prediction(jnp.zeros(2), jnp.zeros((2, 1)), jnp.asarray([[1.0, 5.0], [1.0, 5.0]]))
+    shapes = {"obs": None, "action": None, "first": None, "fails": None, "steps_to_termination": None}
+    from homing.agents.srl import SRLBatch
+
+    batch = SRLBatch(
+        **shapes, whole=jnp.ones(2), occupancy=jnp.ones((2, 2)), observed=jnp.asarray([[True, False]] * 2)
+    )
+    assert float(_occupancy_loss(prediction, batch)) == pytest.approx(float(jax.nn.softplus(-1.0)), rel=1e-5)
+    assert float(_mean(jnp.ones(3), jnp.zeros(3))) == 0
+
+
+def test_ratios_that_do_not_add_up_are_refused():
+    with pytest.raises(ConfigError, match="not more than 1 together"):
+        SRLConfig(future_ratio=0.8, current_ratio=0.3)

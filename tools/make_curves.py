@@ -1,0 +1,66 @@
+"""Learning curves of files under results/ as pictures: mean over seeds, with the range of the seeds."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+RESULTS = Path(__file__).parent.parent / "results"
+# Picture -> panels -> lines: the file of each.
+PICTURES: dict[str, dict[str, dict[str, str]]] = {
+    "survival_h200.png": {
+        "Ant": {
+            "SRL, fast preset": "learn_srl_ant_h200.jsonl",
+            "CRL, fast preset": "learn_crl_ant_fast_h200.jsonl",
+            "CRL, paper settings": "learn_crl_ant_paper_50M_h200.jsonl",
+        },
+        "Ant U4 Maze": {"SRL, fast preset": "learn_srl_ant_u4_maze_h200.jsonl"},
+        "Ant Big Maze": {"SRL, fast preset": "learn_srl_ant_big_maze_h200.jsonl"},
+    },
+}
+METRIC, LONGEST = "eval/time_near_goal", 25e6
+
+
+def curve(file: str) -> tuple[np.ndarray, np.ndarray]:
+    """Steps [T] and values [T, seeds] of a metrics file, up to the longest run that is drawn."""
+    values = defaultdict(list)
+    for line in (RESULTS / file).read_text().splitlines():
+        row = json.loads(line)
+        if METRIC in row and row["step"] <= LONGEST:
+            values[row["step"]].append(row[METRIC])
+    steps = sorted(values)
+    return np.asarray(steps), np.asarray([values[step] for step in steps])
+
+
+def draw(name: str, panels: dict[str, dict[str, str]]) -> None:
+    """Write one picture."""
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(4 * len(panels), 3), sharey=True, layout="constrained"
+    )
+    colours = {}
+    for ax, (title, lines) in zip(np.ravel(axes), panels.items(), strict=True):
+        for label, file in lines.items():
+            steps, values = curve(file)
+            colour = colours.setdefault(label, f"C{len(colours)}")
+            ax.fill_between(
+                steps / 1e6, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.2, lw=0
+            )
+            ax.plot(steps / 1e6, values.mean(axis=1), color=colour, label=label)
+        ax.set(title=title, xlabel="million steps", ylim=(0, 1))
+        ax.grid(alpha=0.3)
+        ax.legend(fontsize=7)
+    np.ravel(axes)[0].set_ylabel("fraction of time near the goal")
+    figure.savefig(RESULTS / name, dpi=110)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    for name, panels in PICTURES.items():
+        draw(name, panels)
