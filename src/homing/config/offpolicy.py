@@ -47,6 +47,8 @@ class TrainConfig:
     """Evaluations in the run, evenly spread; the last is at its end."""
     eval_envs: int = 256
     """Episodes of one evaluation."""
+    exact_seeds: bool = False
+    """Train seeds one after the other, each with the same bits whichever seeds are beside it; slower."""
     replay_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Number format of states and actions in replay; goals stay float32."""
     prefetch_bytes: int = 16 * 2**20

@@ -27,6 +27,8 @@ class OnPolicyConfig:
     """Evaluations in the run, evenly spread; the last is at its end."""
     eval_envs: int = 256
     """Episodes of one evaluation."""
+    exact_seeds: bool = False
+    """Train seeds one after the other, each with the same bits whichever seeds are beside it; slower."""
 
     def __post_init__(self) -> None:
         bounds.check(self)
