@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -201,9 +201,9 @@ def read_policies(path: str | Path) -> Policies:
     """The policies in a file; needs no simulator."""
     path = Path(path)
     arrays, content = container.read(path)
+    plugins.require(_imports(content))
     try:
         name = content["agent"]
-        plugins.require(content["card"].get("config", {}).get("imports", ()))
         settings, spec = decode(agent_types(name)[0], content["settings"]), Spaces(**content["spaces"])
         agent = make_agent(settings, spec)
         return Policies(
@@ -222,6 +222,14 @@ def read_policies(path: str | Path) -> Policies:
         raise HomingError(
             f"{path} does not fit this version of Homing ({error}); export it again from its run"
         ) from error
+
+
+def _imports(content: Mapping[str, Any]) -> Sequence[str]:
+    """Modules that register what the policies need, as their run's config names them."""
+    card = content.get("card")
+    config = card.get("config") if isinstance(card, Mapping) else None
+    imports = config.get("imports", ()) if isinstance(config, Mapping) else ()
+    return imports if isinstance(imports, (list, tuple)) else ()
 
 
 def _learner(agent: Any, arrays: Mapping[str, np.ndarray], seeds: int) -> Any:
