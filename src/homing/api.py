@@ -64,6 +64,7 @@ def train(
 ) -> Trained:
     """Train an agent and return the run on disk.
 
+    agent:       crl, srl, sac, td3, ppo, one of your own, or best: the recipe of the environment
     seeds:       a number of seeds, 0, 1, …, or the seeds themselves
     steps:       environment steps of each seed; short for total_steps
     out:         a new folder; runs/<env>-<agent>-<time> by default
@@ -73,6 +74,7 @@ def train(
     devices:     shard the run over this many devices; 0 means all
     settings:    any field of the loop's config (TrainConfig, for PPO OnPolicyConfig), the agent's or SaveConfig
     """
+    from homing.config.recipes import BEST, recipe_for
     from homing.config.run import parse_seeds, run_config
     from homing.runs.progress import make_progress
 
@@ -80,6 +82,9 @@ def train(
         raise ConfigError("steps and total_steps set the same thing; give one of them")
     _check_path("out", out, optional=True)
     changes = dict(settings) if steps is None else {**settings, "total_steps": steps}
+    if agent == BEST:
+        recipe = recipe_for(env)
+        agent, preset = recipe.agent, recipe.preset
     config = run_config(
         agent,
         env,

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from homing import plugins
 from homing.cli import policies as cli_policies
+from homing.cli import recipes as cli_recipes
 from homing.cli import report as cli_report
 from homing.cli import show as cli_show
 from homing.cli import train as cli_train
@@ -174,6 +175,7 @@ app.command(name="render")(cli_show.render)
 app.command(name="play")(cli_show.play)
 app.command(name="export")(cli_policies.export)
 app.command(name="policies")(cli_policies.policies)
+app.command(name="recipes")(cli_recipes.recipes)
 
 
 if __name__ == "__main__":

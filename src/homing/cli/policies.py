@@ -29,7 +29,7 @@ def export(
 
     Args:
         run: folder of the run
-        out: file to write; its name ends in .homing
+        out: file to write; its name ends in .safetensors
         seed: the most successful seed, all of them, or one by its number
         which: the last policies or those of the best evaluation
         episodes: evaluate on this many fresh episodes; by default the card quotes the run's own evaluation

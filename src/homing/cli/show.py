@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -12,6 +12,9 @@ from homing.bounds import check_values
 from homing.cli.arguments import Flag, Options, parse_options
 from homing.cli.paths import check_file
 from homing.errors import ConfigError, unknown
+
+if TYPE_CHECKING:
+    from homing.play.sources import Choice
 
 Sources = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN|POLICY|ENV")]
 Place = Annotated[str | None, tyro.conf.arg(metavar="X,Y")]
@@ -174,22 +177,25 @@ def play(
     seed: int | None = None,
     which: Literal["last", "best"] = "last",
     env: str | None = None,
+    host: str = "127.0.0.1",
     port: int | None = None,
     open_: Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="open")] = False,
 ) -> None:
-    """Serve a page on this machine where you move the goal and the agent follows, live.
+    """A page on this machine where you set goals and watch the policy reach them, live.
 
     Args:
-        what: run folders, policy files, shipped policies or environments; the first is played, the others
-            can be switched to, as can all shipped policies
-        seed: seed whose policy to play; the first of the run by default
+        what: run folders, policy files, shipped policies or environments; the first is loaded, the others
+            can be chosen on the page, as can all shipped policies
+        seed: whose policy, the first of the run if not given
         which: the last policy of a run or its best
-        env: play in this environment instead of the policy's own
-        port: port of the page; by default 8080 or the next that is free
+        env: act in this environment instead of the policy's own
+        host: name or address of this machine to serve on; the default is reachable from this machine only
+        port: of the page; 8080 or the next that is free if not given
         open_: open the page in the browser
     """
     from homing import api
-    from homing.play.session import Choice, check_source
+    from homing.play.server import check_host
+    from homing.play.sources import Choice, check_source
     from homing.policies import shipped_names
 
     check_values(seed=seed)
@@ -199,8 +205,9 @@ def play(
     for source in sources:
         check_source(source)
     _check_env(env)
-    api.choose_device(cpu=True)  # a single environment does not need a GPU
-    _serve(Choice(sources[0], seed, which, env), (*sources, *shipped_names()), port, open_)
+    check_host(host)
+    api.choose_device(cpu=True)  # a single environment gains nothing from a GPU
+    _serve(Choice(sources[0], seed, which, env), (*sources, *shipped_names()), host, port, open_)
 
 
 def _check_env(env: str | None) -> None:
@@ -210,24 +217,31 @@ def _check_env(env: str | None) -> None:
         resolve(env)
 
 
-def _serve(choice: Any, sources: Sequence[str], port: int | None, show: bool) -> None:
+def _serve(choice: Choice, sources: Sequence[str], host: str, port: int | None, show: bool) -> None:
     import webbrowser
 
     from homing.play.server import Player, free_port
     from homing.play.session import Session
 
-    port, said = free_port(port)
-    if said:
-        print(said)
-    print(f"preparing {choice.env or choice.source}; the first time takes a while …", flush=True)
+    port, message = free_port(port, host)
+    if message:
+        print(message)
+    print(f"loading {choice.env or choice.source}; the first time, it has to be compiled …", flush=True)
     session = Session(choice, sources)
     sim = session.sim
     print(
         f"a step of {sim.dt:g} s takes {1e3 * sim.step_seconds:.2f} ms: "
         f"{sim.dt / sim.step_seconds:.0f} × real time on this machine"
     )
-    player = Player(session, port, f"{choice.source} · Homing")
-    print(f"open {player.address} (only this machine can); Ctrl-C ends", flush=True)
+    player = Player(session, port, f"{Path(choice.source).name} · Homing", host)
+    if player.is_local:
+        print(f"open {player.address} (only this machine can); Ctrl-C ends", flush=True)
+    else:
+        print(f"open {player.address}; Ctrl-C ends")
+        print(
+            f"anyone who has this address and reaches {host} can use the page; it is not encrypted",
+            flush=True,
+        )
     if show:
         webbrowser.open(player.address)
     try:

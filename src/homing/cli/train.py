@@ -35,7 +35,7 @@ class TrainArguments:
     """Arguments of `homing train` that do not depend on the agent."""
 
     agent: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="AGENT")]
-    """The agent: crl, sac, td3, ppo or a registered one; the flags below are those of the agent named."""
+    """The agent: crl, srl, sac, td3, ppo, a registered one, or best (see `homing recipes`); it decides the flags below."""
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
     """The environment: an id that `homing envs` lists."""
     seeds: int = 1
@@ -90,8 +90,16 @@ def arranged(args: Sequence[str]) -> tuple[list[str], tuple[str, str, str | None
     """The arguments with agent and environment first; and agent, preset, environment, on which the flags depend."""
     from homing.agents import agent_names
     from homing.config.presets import DEFAULT
+    from homing.config.recipes import BEST, recipe_for
 
-    names, rest = split(args, _all_flags(), agent_names())
+    names, rest = split(args, _all_flags(), (*agent_names(), BEST))
+    if names[:1] == [BEST] and len(names) > 1:
+        if value_of("--preset", rest) is not None:
+            raise ConfigError(
+                "best has a preset of its own; name an agent to choose another (homing recipes)"
+            )
+        recipe = recipe_for(names[1])
+        names, rest = [recipe.agent, *names[1:]], ["--preset", recipe.preset, *rest]
     agent = names[0] if names else "crl"
     env = names[1] if len(names) > 1 else None
     return [*names, *rest], (agent, value_of("--preset", rest) or DEFAULT, env)
@@ -226,14 +234,22 @@ def _tell(trained: Any, quiet: bool) -> None:
 
 
 def _print_summary(title: str, stats: dict[str, dict[str, float]]) -> None:
+    """A table of evaluation metrics, and a line on what each means."""
+    from homing.report.names import legend
+
     table = Table(title=title)
     for heading, justify in (("", "left"), ("IQM", "right"), ("95 % interval", "right"), ("seeds", "right")):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
-    for name, s in stats.items():
-        if not name.startswith(("train/", "time/", "speed/")):
-            interval = f"{s['low']:.4g} … {s['high']:.4g}" if s["seeds"] > 1 else ""
-            table.add_row(name.removeprefix("eval/"), f"{s['iqm']:.4g}", interval, str(s["seeds"]))
+    shown = {
+        name.removeprefix("eval/"): s
+        for name, s in stats.items()
+        if not name.startswith(("train/", "time/", "speed/"))
+    }
+    for name, s in shown.items():
+        interval = f"{s['low']:.4g} … {s['high']:.4g}" if s["seeds"] > 1 else ""
+        table.add_row(name, f"{s['iqm']:.4g}", interval, str(s["seeds"]))
     Console().print(table)
+    print("\n".join(legend(shown)))
 
 
 def evaluate(
@@ -264,11 +280,13 @@ def evaluate(
     bounds.check_values(episodes=episodes, seed=seed)
     locate(run)
     api.choose_device(cpu)
-    told = api.evaluate(run, env=env, episodes=episodes, which=which, seed=seed, explore=explore)
+    result = api.evaluate(run, env=env, episodes=episodes, which=which, seed=seed, explore=explore)
     if json_:
-        print(json.dumps(told, indent=1))
+        print(json.dumps(result, indent=1))
         return
-    _print_summary(f"{told['env']}, {told['episodes']} episodes of each seed", told["summary"])
+    _print_summary(f"{result['env']}, {result['episodes']} episodes of each seed", result["summary"])
+    if result["diverged"]:
+        print(f"left out, since they have diverged: seeds {', '.join(map(str, result['diverged']))}")
 
 
 @contextlib.contextmanager

@@ -210,7 +210,12 @@ PRESETS: dict[str, dict[str, Preset]] = {
 ENV_CHANGES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
     "paper": {"humanoid*": {agent: {"num_envs": 512} for agent in ("crl", "sac", "td3")}},
     # Ten metres take some hundred steps: shorter training episodes see more of the approach.
-    "fast": {"ant": {agent: {"train_episode_length": 300} for agent in ("crl", "sac", "td3")}},
+    "fast": {
+        "ant": {
+            **{agent: {"train_episode_length": 300} for agent in ("crl", "sac", "td3")},
+            "srl": {"total_steps": 15_000_000, "evaluations": 15},
+        }
+    },
 }
 
 

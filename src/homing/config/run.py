@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from homing import bounds, plugins
 from homing.agents import agent_types, check_settings
 from homing.bounds import MAX_SEEDS
+from homing.config.decoding import decode
 from homing.config.presets import preset, train_kind
 from homing.envs.registry import resolve
 from homing.errors import ConfigError, HomingError, shown, unknown
@@ -178,18 +178,3 @@ def from_json(content: Any) -> RunConfig:
     settings = decode(config, content["settings"])
     train = decode(train_kind(agent), content["train"])
     return decode(RunConfig, {**content, "settings": settings, "train": train})
-
-
-def decode(kind: type, content: Mapping[str, Any]) -> Any:
-    """A dataclass from the plain values of its fields, nested ones too."""
-    hints = typing.get_type_hints(kind)
-    values = {}
-    for name, value in content.items():
-        if name not in hints:
-            raise unknown(f"setting of {kind.__name__} in a run's config:", name, hints)
-        if dataclasses.is_dataclass(hints[name]) and isinstance(value, Mapping):
-            value = decode(hints[name], value)  # type: ignore[arg-type]
-        elif typing.get_origin(hints[name]) is tuple:
-            value = tuple(value)
-        values[name] = value
-    return kind(**values)

@@ -1,11 +1,9 @@
-"""Checkpoints to resume from (orbax, with the replay), and policies to act with (small .npz files)."""
+"""Checkpoints to resume from: everything that a run is, the replay included, written by orbax."""
 
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +15,7 @@ import numpy as np
 
 from homing.config.offpolicy import human_bytes
 from homing.errors import HomingError
-from homing.networks import parameters
-from homing.runs.folder import WriteError, write_whole
+from homing.runs.folder import WriteError
 from homing.types import Array, bytes_of
 
 
@@ -172,38 +169,3 @@ def _fingerprint(x: Array) -> Array:
     odd = lambda count: 2 * jnp.arange(count, dtype=jnp.uint32) + 1
     sums = jnp.sum(bits * odd(bits.shape[1]), axis=1, dtype=jnp.uint32)
     return jnp.sum(sums * odd(bits.shape[0]), dtype=jnp.uint32)
-
-
-# Policies.
-
-
-def save_policy(path: Path, learner: Any, iteration: int, seeds: slice = slice(None)) -> None:
-    """Write the parameters of seeds [S, ...] to one .npz file: arrays only, whole or not at all.
-
-    seeds: of which seeds; copied whole and cut here, since to cut on a device is a program for each shape
-    """
-    arrays = {name: np.asarray(leaf)[seeds] for name, leaf in _named(parameters(learner))}
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays | {"iteration": np.asarray(iteration)})  # type: ignore[arg-type]
-    os.makedirs(path.parent, exist_ok=True)
-    write_whole(path, buffer.getvalue())
-
-
-def load_policy(path: Path, learner_shapes: Any) -> tuple[Any, int]:
-    """A learner without optimisers [S, ...], and the iteration it is from."""
-    tree = parameters(learner_shapes)
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            leaves = [jnp.asarray(file[name]) for name, _ in _named(tree)]
-            iteration = int(file["iteration"])
-    except FileNotFoundError:
-        raise HomingError(
-            f"{path} does not exist yet: a run writes it at its first checkpoint and at its end"
-        ) from None
-    except (OSError, KeyError, ValueError) as error:
-        raise HomingError(f"cannot read the policy in {path}: {error}") from error
-    return jax.tree.unflatten(jax.tree.structure(tree), leaves), iteration
-
-
-def _named(tree: Any) -> list[tuple[str, Any]]:
-    return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]

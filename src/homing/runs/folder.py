@@ -15,6 +15,8 @@ from typing import Any
 
 from homing.config.run import RunConfig, from_json, to_json
 from homing.errors import ConfigError, HomingError
+from homing.runs.strict_json import RESTORE, read_json
+from homing.runs.validation import Row, read_rows, read_sessions, read_summary
 
 CONFIG, METRICS, SESSIONS, SUMMARY, LOCK, TOGETHER = (
     "config.json",
@@ -24,8 +26,6 @@ CONFIG, METRICS, SESSIONS, SUMMARY, LOCK, TOGETHER = (
     "lock",
     "together.json",
 )
-
-Row = dict[str, Any]
 
 
 class WriteError(HomingError):
@@ -88,9 +88,11 @@ class RunFolder:
     def check_alone(self) -> None:
         """Refuse a run whose checkpoints are those of a population: it goes on with the others."""
         if (self.path / TOGETHER).exists():
+            content = read_json(self.path / TOGETHER)
+            command = content.get("go_on") if isinstance(content, dict) else None
             raise ConfigError(
                 f"{self.path} is trained together with other runs of a study; "
-                f"go on with: {self._read(TOGETHER)['go_on']}"
+                f"go on with: {command if isinstance(command, str) else 'homing study run'}"
             )
 
     @contextlib.contextmanager
@@ -115,27 +117,26 @@ class RunFolder:
         write_json(self.path / CONFIG, to_json(config))
 
     def config(self) -> RunConfig:
-        return from_json(self._read(CONFIG))
+        path = self.path / CONFIG
+        content = read_json(path)
+        try:
+            return from_json(content)
+        except HomingError as error:
+            raise ConfigError(f"cannot use {path}: {error}; {RESTORE}") from error
 
     def sessions(self) -> list[dict[str, Any]]:
         """One entry for each time the run was started or resumed."""
-        return self._read(SESSIONS) if (self.path / SESSIONS).exists() else []
+        return read_sessions(self.path / SESSIONS) if (self.path / SESSIONS).exists() else []
 
     def add_session(self, facts: dict[str, Any]) -> None:
         write_json(self.path / SESSIONS, [*self.sessions(), facts])
 
     def summary(self) -> dict[str, Any] | None:
         """How the run ended, if it did."""
-        return self._read(SUMMARY) if (self.path / SUMMARY).exists() else None
+        return read_summary(self.path / SUMMARY) if (self.path / SUMMARY).exists() else None
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         write_json(self.path / SUMMARY, summary)
-
-    def _read(self, name: str) -> Any:
-        try:
-            return json.loads((self.path / name).read_text())
-        except (OSError, ValueError) as error:
-            raise HomingError(f"cannot read {self.path / name}: {error}") from error
 
     # Metrics: one line for each seed and evaluation.
 
@@ -155,9 +156,9 @@ class RunFolder:
         except OSError as error:
             raise WriteError(f"cannot write {path}: {error.strerror}") from error
 
-    def rows(self) -> list[Row]:
+    def rows(self, required: Sequence[str] = ("seed", "iteration")) -> list[Row]:
         """All rows; half a line at the end, left by a process that died, is passed over."""
-        return read_rows(self.path / METRICS)
+        return read_rows(self.path / METRICS, required)
 
     def cut_back(self, iteration: int) -> list[Row]:
         """Forget the rows after an iteration, which will be written again; returns those that stay."""
@@ -165,23 +166,6 @@ class RunFolder:
         if (self.path / METRICS).exists():
             write_whole(self.path / METRICS, "".join(json.dumps(row) + "\n" for row in rows))
         return rows
-
-
-def read_rows(path: Path) -> list[Row]:
-    """Rows of a metrics file; its last line may be half written, any other must be whole."""
-    try:
-        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    except OSError as error:
-        raise HomingError(f"cannot read {path}: {error.strerror}") from error
-    rows = []
-    for number, line in enumerate(lines, 1):
-        if not line.endswith(b"\n"):
-            break
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            raise HomingError(f"line {number} of {path} is no JSON") from None
-    return rows
 
 
 def _seize(lock: int, path: Path) -> None:

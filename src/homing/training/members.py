@@ -10,9 +10,9 @@ import numpy as np
 
 from homing.config.offpolicy import Plan
 from homing.config.run import RunConfig
-from homing.runs.checkpoints import save_policy
 from homing.runs.folder import Row, RunFolder, session_facts
 from homing.runs.loggers import Tracker, trackers
+from homing.runs.policy_files import policy_path, save_policy
 from homing.runs.stats import aggregate
 from homing.training.tally import columns
 
@@ -40,7 +40,7 @@ class Member:
     def begin(self, iteration: int, plan: Plan) -> list[Row]:
         """Take up the metrics file: rows after the present iteration will be written again."""
         rows = self.folder.cut_back(iteration)
-        self.broken = {row["seed"] for row in rows if not row["finite"]}
+        self.broken = {row["seed"] for row in rows if not row.get("finite", True)}
         for then in sorted({row["iteration"] for row in rows}):
             scores = [row[SCORE] for row in rows if row["iteration"] == then and SCORE in row]
             self.best = max(self.best, float(np.mean(scores)) if scores else -math.inf)
@@ -51,10 +51,7 @@ class Member:
         """Write down what it runs on; whether that differs from last time."""
         before, now = self.folder.sessions(), session_facts() | {"iteration": iteration}
         self.folder.add_session(now)
-        return bool(before) and (before[-1]["versions"], before[-1]["device"]) != (
-            now["versions"],
-            now["device"],
-        )
+        return bool(before) and any(before[-1].get(name) != now[name] for name in ("versions", "device"))
 
     def rows(
         self, counts: Mapping[str, int], measured: Mapping[str, Any], times: Mapping[str, float]
@@ -84,7 +81,7 @@ class Member:
         return True
 
     def save_policy(self, name: str, learner: Any, iteration: int) -> None:
-        save_policy(self.folder.path / "policies" / f"{name}.npz", learner, iteration, self.seed_slice)
+        save_policy(policy_path(self.folder.path, name), learner, iteration, self.seed_slice)
 
     def finish(self, iteration: int, step: int, seconds: float) -> None:
         last = [row for row in self.folder.rows() if row["iteration"] == iteration]
