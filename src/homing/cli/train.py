@@ -35,7 +35,8 @@ class TrainArguments:
     """Arguments of `homing train` that do not depend on the agent."""
 
     agent: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="AGENT")]
-    """The agent: crl, srl, sac, td3, ppo, a registered one, or best (see `homing recipes`); it decides the flags below."""
+    """The agent: crl, srl, sac, td3, ppo, a registered one, or best (see `homing recipes`); it decides the
+    flags below."""
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
     """The environment: an id that `homing envs` lists."""
     seeds: int = 1
