@@ -204,8 +204,10 @@ def test_no_value_of_a_card_is_trusted(content, junk):
 @pytest.mark.parametrize(
     ("place", "value", "words"),
     [
-        (("settings", "critic_net", "depth"), 10**9, "layers"),
-        (("settings", "actor_net", "width"), 10**12, "parameters"),
+        (("settings", "critic_net", "depth"), 10**9, "depth"),
+        (("settings", "critic_net", "depth"), 200, "layers"),
+        (("settings", "actor_net", "width"), 10**12, "width"),
+        (("settings", "actor_net", "width"), 60_000, "parameters"),
         (("settings", "representation_dim"), 9, "is [2, "),
         (("settings", "chunk"), 3, "is [2, "),
         (("spaces", "state_dim"), 30, "is [2, "),

@@ -279,7 +279,7 @@ def _check_sizes(path: Path, settings: Any, spec: Any, tensors: Mapping[str, Ten
         sizes[f"{name}.width"] = net.width
         sizes[f"{name}.depth"] = net.depth
         if net.residual == "none" and net.depth > len(tensors):  # every layer is traced
-            raise HomingError(f"{name} has {net.depth} layers, and {path} only {len(tensors)} arrays")
+            raise HomingError(f"{name}.depth is {net.depth} layers, and {path} only {len(tensors)} arrays")
     for name, size in sizes.items():
         if not 0 < size <= entries:
             raise HomingError(f"{name} is {size}, and {path} has {entries} parameters")
