@@ -4,7 +4,8 @@ XLA's own cache saves compiling, but to ask it a program must first be traced an
 longer than all the rest of a warm start. What was traced is kept here as StableHLO, in JAX's format for
 export; its name is a hash of all that it was traced from: this package's source, the versions, the flags and
 the settings of the run. Code that is not in the source (an agent registered by a script, a function replaced
-in a notebook) is not in the hash: only the command line, where no such code runs, turns this on.
+in a notebook, a module of `--import`) is not in the hash: only the command line turns this on, and loading
+such code turns it off for good.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ KEPT = 64  # files, the latest used
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "mujoco", "brax")
 
 _on = False
+_foreign = False
 
 
 def turn_on() -> None:
@@ -37,10 +39,16 @@ def turn_on() -> None:
     _on = True
 
 
+def turn_off() -> None:
+    """For good: the process has loaded code that the hash does not cover."""
+    global _foreign
+    _foreign = True
+
+
 def store(identity: Mapping[str, Any] | None) -> Store | None:
     """Where the programs of a run with these settings are kept; none without a folder for compiled ones."""
     base = jax.config.jax_compilation_cache_dir
-    if not _on or identity is None or base is None:
+    if not _on or _foreign or identity is None or base is None:
         return None
     return Store(Path(base) / FOLDER, _hash(identity))
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from fractions import Fraction
 from typing import Literal
 
-from homing.config.plan import MAX_COUNT, WORKSPACE, Schedule, Sizes, check_at_least_one, human_bytes
+from homing import bounds
+from homing.config.plan import MAX_COUNT, WORKSPACE, Schedule, Sizes, human_bytes
 from homing.data import replay
-from homing.errors import ConfigError, unknown
+from homing.errors import ConfigError
 
 MAX_DENOMINATOR = 10_000  # keeps counts of updates on the device inside int32
-MAX_UNROLL = 32_767  # replay counts rows of a segment in int16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,29 +52,7 @@ class TrainConfig:
     """Memory for batches prepared at once; results do not depend on it."""
 
     def __post_init__(self) -> None:
-        counts = ("total_steps", "num_envs", "unroll_length", "batch_size", "replay_size", "evaluations")
-        check_at_least_one(self, *counts, "eval_envs")
-        if self.prefill_steps < 0:
-            raise ConfigError(f"prefill_steps is {self.prefill_steps}; 0 means no prefill")
-        if not self.updates_per_step > 0 or not math.isfinite(self.updates_per_step):
-            raise ConfigError(
-                f"updates_per_step is {self.updates_per_step}; choose a positive ratio, such as 0.0625"
-            )
-        if self.train_episode_length is not None:
-            check_at_least_one(self, "train_episode_length")
-        if not 0 < self.replay_recent_fraction <= 1:
-            raise ConfigError(
-                f"replay_recent_fraction is {self.replay_recent_fraction:g}; choose it above 0, up to 1"
-            )
-        for name in ("greedy_env_fraction", "lr_final_scale"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{name} is {getattr(self, name):g}; choose it from 0 to 1")
-        if not 0 <= self.policy_ema < 1:
-            raise ConfigError(f"policy_ema is {self.policy_ema:g}; choose it from 0 to below 1, such as 0.95")
-        if self.replay_dtype not in replay.STORAGE_DTYPES:
-            raise unknown("replay dtype", self.replay_dtype, replay.STORAGE_DTYPES)
-        if self.unroll_length > MAX_UNROLL:
-            raise ConfigError(f"unroll_length {self.unroll_length} is too long; at most {MAX_UNROLL}")
+        bounds.check(self)
         if self.replay_size < self.unroll_length:
             raise ConfigError(
                 f"replay_size {self.replay_size} cannot hold one unroll of {self.unroll_length} steps; "

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from fractions import Fraction
 
-from homing.config.plan import Schedule, check_at_least_one
+from homing import bounds
+from homing.config.plan import Schedule
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +27,7 @@ class OnPolicyConfig:
     """Episodes of one evaluation."""
 
     def __post_init__(self) -> None:
-        check_at_least_one(self, "total_steps", "num_envs", "unroll_length", "evaluations", "eval_envs")
+        bounds.check(self)
 
 
 @dataclasses.dataclass(frozen=True)

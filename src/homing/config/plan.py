@@ -7,9 +7,9 @@ import math
 from fractions import Fraction
 from typing import Any, Self
 
+from homing.bounds import MAX_COUNT
 from homing.errors import ConfigError
 
-MAX_COUNT = 2**31 - 1  # counters on the device are int32
 WORKSPACE = 1.25  # compiled programs need room beside what they keep
 
 
@@ -167,13 +167,6 @@ class Schedule:
         whose = f"{self.seeds} seed{'s' if self.seeds > 1 else ''}"
         each, all_ = human_bytes(self.bytes_per_seed), human_bytes(self.bytes_in_all)
         return f"memory   {each} a seed ({parts}), {all_} for {whose}"
-
-
-def check_at_least_one(config: Any, *names: str) -> None:
-    """Refuse settings that must count something."""
-    for name in names:
-        if getattr(config, name) < 1:
-            raise ConfigError(f"{name} is {getattr(config, name)}; it must be at least 1")
 
 
 def human_bytes(count: float) -> str:

@@ -40,7 +40,7 @@ _CONFIG: dict[str, Check] = {
     "preset": TEXT,
     "episode_length": COUNT,
     "seeds": listed(SEED, "a list of seeds"),
-    "options": OBJECT,
+    "env_options": OBJECT,
     "train": _TRAIN,
 }
 _CARD: dict[str, Check] = {
@@ -238,7 +238,7 @@ def _hardware(trained: Mapping[str, Any]) -> str:
 
 
 def _options(config: Mapping[str, Any]) -> str:
-    parts = [f"{name} = {value}" for name, value in config.get("options", {}).items()]
+    parts = [f"{name} = {value}" for name, value in config.get("env_options", {}).items()]
     parts += [f"physics {config['physics']}"] if config.get("physics") else []
     return f" with {', '.join(parts)}" if parts else ""
 

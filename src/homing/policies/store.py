@@ -11,7 +11,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from homing.agents import agent_types, make_agent
+from homing.agents import AGENTS, agent_types, make_agent
 from homing.config.decoding import decode
 from homing.errors import ConfigError, HomingError, nearest
 from homing.networks import nets_of
@@ -44,7 +44,7 @@ class EnvChoice:
     env: str
     episode_length: int = 1000
     physics: str | None = None
-    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    env_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     eval_env: str | None = None
     eval_envs: int = 128
     reward: str = "sparse"
@@ -155,7 +155,7 @@ def of_run(path: str | Path, which: Which = "last") -> Policies:
         env=config.env,
         episode_length=config.episode_length,
         physics=config.physics,
-        options=dict(config.options),
+        env_options=dict(config.env_options),
         eval_env=config.eval_env,
         eval_envs=config.train.eval_envs,
         reward=config.reward,
@@ -236,6 +236,7 @@ def _policies(file: TensorFile) -> Policies:
     if not isinstance(content, dict):
         raise HomingError("its metadata describe no policy")
     name, seeds = content["agent"], _seeds(content["seeds"])
+    _check_agent(name, content["card"])
     settings = decode(agent_types(str(name))[0], content["settings"])
     spec, choice = decode(Spaces, content["spaces"]), decode(EnvChoice, content["choice"])
     _check_sizes(file.path, settings, spec, tensors)
@@ -261,6 +262,15 @@ def _policies(file: TensorFile) -> Policies:
         iteration=content["iteration"],
         card=check_card(content["card"]),
     )
+
+
+def _check_agent(name: Any, card: Any) -> None:
+    """A file never imports code: an agent of another package must be imported by the user."""
+    config = card.get("config") if isinstance(card, dict) else None
+    imports = config.get("imports") if isinstance(config, dict) else None
+    if name in AGENTS or not imports:
+        return
+    raise HomingError(f"its agent {name!r} is defined in {imports[0]!r}; pass --import {imports[0]}")
 
 
 def _seeds(content: Any) -> tuple[int, ...]:

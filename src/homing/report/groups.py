@@ -17,9 +17,9 @@ from homing.runs import stats
 By = Literal["settings", "agent", "run"]
 
 # Settings that say where a policy is trained and tested; all others say how it learns.
-TASK = ("env", "eval_env", "physics", "episode_length", "options")
+TASK = ("env", "eval_env", "physics", "episode_length", "env_options")
 # Settings that change no seed's learning, only how long or how often one looks.
-NEUTRAL = ("seeds", "preset", "save", "train.total_steps", "train.evaluations", "train.eval_envs")
+NEUTRAL = ("seeds", "preset", "save", "imports", "train.total_steps", "train.evaluations", "train.eval_envs")
 NEUTRAL += ("train.prefetch_bytes",)
 SHOWN = 3  # settings in a label
 ABSENT = "…"  # where a run has no such setting

@@ -63,7 +63,7 @@ class InEnvironment(Protocol):
     @property
     def reward(self) -> str: ...
     @property
-    def options(self) -> Mapping[str, Any]: ...
+    def env_options(self) -> Mapping[str, Any]: ...
 
 
 def environment(config: InEnvironment, id: str, num_envs: int) -> Any:
@@ -74,7 +74,7 @@ def environment(config: InEnvironment, id: str, num_envs: int) -> Any:
         episode_length=config.episode_length,
         physics=config.physics,
         reward=config.reward,
-        options=config.options if id == config.env else None,
+        options=config.env_options if id == config.env else None,
     )
 
 
