@@ -229,6 +229,18 @@ def test_what_does_not_fit_is_named(tmp_path, learner, content, place, value, wo
     assert words in refused(load_all, path)
 
 
+def test_a_file_has_no_module_imported(tmp_path, learner, content, monkeypatch):
+    """Nor those that registered its agent: the message says how a person can."""
+    (tmp_path / "planted.py").write_text("raise SystemExit('executed')")
+    monkeypatch.chdir(tmp_path)
+    content = altered(content, ("card", "config", "imports"), ["planted"])
+    path, arrays = tmp_path / "p.safetensors", named_arrays(learner.replace(opt_state=()))
+    write_tensors(path, arrays, content)
+    assert load_all(path).agent_name == "crl"
+    write_tensors(path, arrays, {**content, "agent": "foreign"})
+    assert "--import planted" in refused(load_all, path)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_weights_that_are_not_finite_are_refused(made, tmp_path, learner, content, value):
     broken = jax.tree.map(lambda x: x.at[:].set(value), learner.replace(opt_state=()))
