@@ -169,7 +169,8 @@ def _fitted(config: RunConfig, plan: Any) -> RunConfig:
 
 def choose_device(cpu: bool = False, devices: int | None = None, multi_host: bool = False) -> None:
     """Choose the device and the cache of compiled programs; before the first computation."""
-    from homing.compile.programs import keep_compiled, warm_up
+    from homing.compile.cache import keep_compiled
+    from homing.compile.programs import warm_up
     from homing.system.doctor import require_seen_gpu
     from homing.training.sharding import join_hosts, make_cpu_devices
 
@@ -179,7 +180,7 @@ def choose_device(cpu: bool = False, devices: int | None = None, multi_host: boo
     make_cpu_devices(devices, multi_host)
     if multi_host:
         join_hosts()
-    if not cpu and jax.config.jax_platforms != "cpu":  # JAX_PLATFORMS=cpu is a choice too
+    if not cpu and jax.config.values["jax_platforms"] != "cpu":  # JAX_PLATFORMS=cpu is a choice too
         require_seen_gpu()
     keep_compiled()
     if jax.default_backend() == "gpu":
@@ -193,11 +194,13 @@ def resume(
     quiet: bool = False,
     devices: int | None = None,
     multi_host: bool = False,
+    accept_changes: bool = False,
 ) -> Trained:
     """Continue a run that was stopped or killed, from its last checkpoint.
 
     devices:    shard the run over this many devices, which may differ from before; 0 means all
     multi_host: this process is one of several that share the run
+    accept_changes: go on with settings that were edited, or from the start where all checkpoints are lost
     """
     from homing.runs.progress import make_progress
     from homing.training import runner
@@ -206,7 +209,7 @@ def resume(
     _check_path("run", run)
     choose_device(cpu, devices, multi_host)
     show = shown_here(make_progress(quiet))
-    outcome = runner.resume(run, show, lambda parts: placement(devices, parts.plan))
+    outcome = runner.resume(run, show, lambda parts: placement(devices, parts.plan), accept_changes)
     return Trained(outcome.path, outcome.status, outcome.signum)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from homing.errors import ConfigError, shown, unknown
 
@@ -207,7 +208,7 @@ def check_values(**values: Any) -> None:
 
 def checked(name: str, value: Any, hint: Any, range: Range | None = None) -> Any:
     """The value as its type hint wants it; a ConfigError where it does not fit."""
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         return value
     kinds = typing.get_args(hint) if _is_union(hint) else (hint,)
     if value is None and types.NoneType in kinds:

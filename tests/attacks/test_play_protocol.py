@@ -95,10 +95,10 @@ def test_a_request_from_elsewhere_is_refused(play, path, host, headers, upgrade)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST", "[::1]"])
-def test_the_page_is_served_with_the_token(play, host):
+def test_the_page_is_served_with_the_token(play, host, maze_policy):  # noqa: F811
     status, head, body = request(play, f"/{play.token}/?darkMode", host=host)
     assert status == 200
-    assert "<title>maze.homing · Homing</title>" in body.decode()
+    assert f"<title>{Path(maze_policy).name} · Homing</title>" in body.decode()
     assert b"<title>Viser" not in body
     assert "frame-ancestors 'none'" in head
     assert "Access-Control" not in head

@@ -1,6 +1,7 @@
 """Checkpoints come back bit for bit, and damaged ones are noticed."""
 
 import json
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,8 @@ import numpy as np
 import pytest
 
 from homing.errors import HomingError
-from homing.runs.checkpoints import Checkpoints, fingerprints
+from homing.runs.arrays import array_types, check_arrays, fingerprints
+from homing.runs.checkpoints import Checkpoints
 from homing.runs.folder import WriteError
 
 
@@ -50,16 +52,20 @@ def three(tmp_path):
     return made
 
 
+def restored(made, say=pytest.fail, shapes=SHAPES):
+    return made.restore(made.found(say), shapes, say)
+
+
 def test_the_last_ones_are_kept_and_the_newest_comes_back(three):
     assert three.iterations() == [20, 30]
-    saved = Checkpoints(three.path, 2).restore(SHAPES, pytest.fail)
+    saved = restored(Checkpoints(three.path, 2))
     assert saved.iteration == 30
     assert saved.notes == {"elapsed": 10.0}
     assert_same(saved.train, state(30))
 
 
 def test_a_restored_state_can_be_donated(three):
-    train = three.restore(SHAPES, pytest.fail).train
+    train = restored(three).train
     moved = jax.jit(lambda t: t | {"count": t["count"] + 1}, donate_argnums=0)(train)
     assert_same(moved, state(30) | {"count": jnp.asarray(31, jnp.int32)})
 
@@ -93,32 +99,81 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(three, damage)
     damage(three.path / "30")
     said = []
     made = Checkpoints(three.path, 2)
-    saved = made.restore(SHAPES, said.append)
+    saved = restored(made, said.append)
     assert saved.iteration == 20
     assert_same(saved.train, state(20))
     assert len(said) == 1
     assert str(three.path / "30") in said[0]
-    made.discard_after(saved.iteration)
+    made.clear_the_way(saved, said.append)
     made.save(30, state(30), {})
     made.wait()
-    assert made.restore(SHAPES, pytest.fail).iteration == 30
+    assert restored(made).iteration == 30
+    assert (three.path.parent / "checkpoints_set_aside" / "30").is_dir(), "nothing is deleted"
+    assert "checkpoints_set_aside/30" in said[1]
 
 
 def test_if_none_is_sound_that_is_an_error(three):
     truncate(three.path / "20")
     truncate(three.path / "30")
-    with pytest.raises(HomingError, match="no checkpoint"):
-        three.restore(SHAPES, lambda _: None)
+    with pytest.raises(HomingError, match=r"no checkpoint .* all are kept"):
+        restored(three, lambda _: None)
+    assert three.iterations() == [20, 30]
 
 
 def test_no_checkpoint_is_no_error(tmp_path):
-    assert Checkpoints(tmp_path / "none", 2).restore(SHAPES, pytest.fail) is None
+    assert Checkpoints(tmp_path / "none", 2).found(pytest.fail) == []
 
 
 def test_a_state_of_another_shape_is_not_mistaken_for_this_one(three):
     shapes = SHAPES | {"ring": jax.ShapeDtypeStruct((50, 41), jnp.float32)}
-    with pytest.raises(HomingError):
-        three.restore(shapes, lambda _: None)
+    with pytest.raises(HomingError, match="not damaged") as error:
+        restored(three, shapes=shapes)
+    assert "['ring'] is float32[50, 40] in the checkpoint and float32[50, 41] in this run" in str(error.value)
+    assert three.iterations() == [20, 30]
+
+
+def test_many_differences_are_counted():
+    shapes = {f"a{i}": jax.ShapeDtypeStruct((i,), jnp.float32) for i in range(9)}
+    with pytest.raises(HomingError, match="and 5 more"):
+        check_arrays({name: "float32[99]" for name in array_types(shapes)}, shapes, Path("somewhere"))
+
+
+def test_the_iteration_is_what_the_notes_say_not_the_folders_name(three):
+    (three.path / "30").rename(three.path / "700")
+    said = []
+    made = Checkpoints(three.path, 2)
+    saved = restored(made, said.append)
+    assert saved.iteration == 30
+    assert "700 is of iteration 30" in said[0]
+    made.clear_the_way(saved, said.append)
+    assert made.iterations() == [20, 30]
+    assert_same(restored(made).train, state(30))
+
+
+def edit_notes(path, edit):
+    file = path / "notes" / "metadata"
+    content = json.loads(file.read_text())
+    edit(content)
+    file.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda path: edit_notes(path, lambda c: c.pop("iteration")), "its notes lack 'iteration'"),
+        (lambda path: edit_notes(path, lambda c: c["notes"].pop("elapsed")), "its notes lack 'elapsed'"),
+        (lambda path: edit_notes(path, lambda c: c.update(notes=[])), "its notes lack 'notes'"),
+        (lambda path: (path / "notes" / "metadata").write_text('{"iteration": 3'), "its notes are not whole"),
+        (lambda path: (path / "notes" / "metadata").write_text("[]"), "its notes lack 'iteration'"),
+        (lambda path: (path / "notes" / "metadata").unlink(), "it has no notes"),
+    ],
+)
+def test_notes_that_are_not_whole_are_named(three, damage, words):
+    damage(three.path / "30")
+    said = []
+    found = Checkpoints(three.path, 2, needs=("elapsed",)).found(said.append)
+    assert [entry.iteration for entry in found] == [20]
+    assert len(said) == 1 and words in said[0] and str(three.path / "30") in said[0]
 
 
 def test_a_failed_write_keeps_the_earlier_ones(three, monkeypatch):

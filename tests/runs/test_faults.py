@@ -77,11 +77,11 @@ def test_a_killed_run_goes_on_with_kept_traces_to_the_same_bits(tmp_path, whole)
     path, kept = tmp_path / "run", tmp_path / "cache"
     code, said = homing("train", "crl", "walk", *FLAGS, "--out", path, fault="rows:2", traces=kept)
     assert code == -signal.SIGKILL, said
-    written = set((kept / "homing-traces").iterdir())
+    written = set((kept / "homing-exports").iterdir())
     assert len(written) == 3
     code, said = homing("resume", path, traces=kept)
     assert code == 0, said
-    assert set((kept / "homing-traces").iterdir()) == written  # the same settings: none traced anew
+    assert set((kept / "homing-exports").iterdir()) == written  # the same settings: none traced anew
     assert_same_results(path, whole)
 
 

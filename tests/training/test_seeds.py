@@ -7,12 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from probes import Probe, walk
-from run_helpers import TRAIN
+from run_helpers import NET, TRAIN
 
+from homing.agents import make_agent
 from homing.agents.crl import CRL, CRLConfig
+from homing.config.presets import preset
 from homing.networks import NetConfig
+from homing.training.build import make_loop
+from homing.training.build import make_plan as make_any_plan
 from homing.training.offpolicy import OffPolicy, make_plan
-from homing.training.seeds import over_seeds, programs, seed_keys, train_axes
+from homing.training.seeds import Variants, over_seeds, programs, seed_keys, train_axes, with_values
+from homing.types import bytes_of
 
 CONFIG = dataclasses.replace(TRAIN, total_steps=1_000)
 
@@ -151,3 +156,77 @@ def test_branches_on_the_clock_and_slot_writes_stay_unbatched(setup):
     writes = [line for line in text.splitlines() if f":f32[{ring}]" in line.split("=")[0]]
     assert any("dynamic_update_slice" in line for line in writes)
     assert not any("scatter" in line for line in writes)
+
+
+# Exact seeds: one after the other, by the same instructions.
+
+
+def exact_run(agent, seeds, exact=True):
+    """A tiny run on the walk: its last state, and what it measured."""
+    chosen, env = preset(agent, "quickstart"), walk(num_envs=8)
+    names = {field.name for field in dataclasses.fields(chosen.agent)}
+    changes = {name: NET for name in ("critic_net", "actor_net", "value_net") if name in names}
+    changes |= {"minibatches": 2} if "minibatches" in names else {}
+    known = {field.name for field in dataclasses.fields(chosen.train)}
+    small = {name: value for name, value in vars(CONFIG).items() if name in known}
+    made_agent = make_agent(dataclasses.replace(chosen.agent, **changes), env.spec)
+    config = dataclasses.replace(chosen.train, **small | {"exact_seeds": exact})
+    plan = make_any_plan(config, env, made_agent, seeds=len(seeds))
+    return run((plan, made_agent, programs(make_loop(env, made_agent, plan), env)), seeds)
+
+
+@pytest.mark.parametrize("agent", ["crl", "sac", "td3", "ppo"])
+def test_an_exact_seed_has_the_same_bits_alone_and_beside_others(agent):
+    train, told = exact_run(agent, [0, 1, 7])
+    alone, told_alone = exact_run(agent, [1])
+    for together, single in zip(leaves(train, 1), leaves(alone, 0), strict=True):
+        np.testing.assert_array_equal(together, single)
+    for a, b in zip(told, told_alone, strict=True):
+        assert set(a) == set(b)
+        for name in a:
+            np.testing.assert_array_equal(a[name][1], b[name][0])
+    assert train.env.clock.shape == () and int(train.env.clock) == int(alone.env.clock)
+    assert not np.array_equal(*np.asarray(train.env.obs.state)[:2]), "seeds differ"
+
+
+def test_exact_seeds_learn_what_vmapped_ones_do(three):
+    told = three[1]
+    exact, told_exact = exact_run("crl", [3, 4, 5])
+    vmapped, _ = exact_run("crl", [3, 4, 5], exact=False)
+    assert jax.tree.structure(exact) == jax.tree.structure(vmapped)
+    for a, b in zip(leaves(exact), leaves(vmapped), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+    assert set(told[-1]) == set(told_exact[-1])
+
+
+def test_exact_epochs_change_the_state_in_place():
+    """One seed's copy is temporary, not that of all."""
+    env = walk(num_envs=8)
+    agent = CRL(CRLConfig(critic_net=NET, actor_net=NET, representation_dim=8), env.spec)
+    plan = make_plan(dataclasses.replace(CONFIG, exact_seeds=True, replay_size=5_000), env, agent, 4)
+    made = programs(OffPolicy(env, agent, plan), env)
+    train = made.init(seed_keys([0, 1, 2, 3]))
+    size = bytes_of(train.replay)
+    count = jax.ShapeDtypeStruct((), jnp.int32)
+    memory = made.epoch.jitted.lower(train, {}, count, count).compile().memory_analysis()
+    assert memory.alias_size_in_bytes > size
+    assert memory.temp_size_in_bytes < 0.75 * size
+    moved, _ = made.epoch(train, 0, 1)
+    assert train.replay.state.is_deleted() and not moved.replay.state.is_deleted()
+
+
+def test_exact_members_of_a_population_have_their_own_values():
+    env = walk(num_envs=8)
+    config = CRLConfig(critic_net=NET, actor_net=NET, representation_dim=8)
+    plan = make_plan(dataclasses.replace(CONFIG, exact_seeds=True), env, CRL(config, env.spec), 2)
+    loop_of = lambda values: OffPolicy(env, CRL(with_values(config, values), env.spec), plan)
+
+    def trained(rates):
+        made = programs(loop_of({}), env, Variants({"critic_lr": np.asarray(rates)}, loop_of))
+        train, _ = made.epoch(made.init(seed_keys([4] * len(rates))), 0, 6)
+        return leaves(train)
+
+    pair, single = trained([1e-3, 3e-3]), trained([3e-3])
+    for both, one in zip(pair, single, strict=True):
+        np.testing.assert_array_equal(both[1], one[0])
+    assert any(not np.array_equal(both[0], both[1]) for both in pair)

@@ -237,7 +237,7 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
     # Learning.
 
     def update(
-        self, learner: Fit, batch: SRLBatch, noise: Array, context: UpdateContext
+        self, learner: Fit, batch: SRLBatch, draws: Array, context: UpdateContext
     ) -> tuple[Fit, Metrics]:
         config, scale = self.config, context.lr_scale
         critic, actor = scale * config.critic_lr, scale * config.actor_lr
@@ -246,7 +246,7 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
             "head": jnp.asarray(critic, jnp.float32),
             "log_alpha": jnp.asarray(scale * config.alpha_lr, jnp.float32),
         }
-        return adam(learner, lambda params: self._loss(params, batch, noise), rates)
+        return adam(learner, lambda params: self._loss(params, batch, draws), rates)
 
     def _loss(self, params: Any, batch: SRLBatch, noise: Array) -> tuple[Array, Metrics]:
         obs = batch.obs

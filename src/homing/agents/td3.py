@@ -83,9 +83,9 @@ class TD3(OffPolicyAgent[TD3Learner, Batch]):
         return jax.random.normal(key, (batch_size, self.action_size), jnp.float32)
 
     def update(
-        self, learner: TD3Learner, batch: Batch, noise: Array, context: UpdateContext
+        self, learner: TD3Learner, batch: Batch, draws: Array, context: UpdateContext
     ) -> tuple[TD3Learner, Metrics]:
-        target = self._target(learner, batch, noise)
+        target = self._target(learner, batch, draws)
         loss = lambda params: self._critic_loss(params, batch, target)
         rate = jnp.asarray(context.lr_scale * self.config.critic_lr, jnp.float32)
         critic, metrics = adam(learner.critic, loss, rate)

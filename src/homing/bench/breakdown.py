@@ -41,12 +41,13 @@ def measure(
     if isinstance(parts.plan, OnPolicyPlan):
         given = jitted(lambda key: random_inputs(case, key))(train.key)
     else:
-        count = jnp.int32(collected)
-        sampling = jitted(_sampling(parts.loop), shared=2, arguments=4)
+        count, loop = jnp.int32(collected), parts.loop
+        assert isinstance(loop, OffPolicy)
+        sampling = jitted(_sampling(loop), shared=2, arguments=4)
         sampling = xla.build(sampling.lower(train.replay, train.key, count, count))
         sample, _ = timed(lambda n: sampling(train.replay, train.key, count, jnp.int32(n)), seconds / 2)
         measured["sample"] = sample * _rounds(case)
-        given = jitted(_prepared(parts.loop), shared=1, arguments=3)(train.replay, train.key, count)
+        given = jitted(_prepared(loop), shared=1, arguments=3)(train.replay, train.key, count)
     updating = bench_learner.rounds_of_updates(case).lower(train.learner, given, jnp.int32(1))
     program = xla.build(updating)
     learner = bench_learner.measured(case, program, train.learner, given, seconds / 2)

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+from homing.cli import interrupts
 from homing.errors import HomingError, shown
 
 DEBUG = "HOMING_DEBUG"
@@ -27,6 +28,8 @@ def guarded() -> Iterator[None]:
     except BrokenPipeError:
         _drop_output()
         raise SystemExit(CLOSED_PIPE) from None
+    except KeyboardInterrupt as error:
+        _end("homing: interrupted", interrupts.exit_code(error))
     except HomingError as error:
         if _debugging():
             raise

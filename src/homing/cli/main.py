@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from homing import plugins
+from homing.cli import interrupts
 from homing.cli import policies as cli_policies
 from homing.cli import recipes as cli_recipes
 from homing.cli import report as cli_report
@@ -108,7 +109,7 @@ def command() -> None:
     export_cache.turn_on()
     # Else JAX begins by taking three quarters of a GPU's memory, which takes seconds on a large one.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    main()
+    interrupts.guarded(main)
 
 
 def main(argv: list[str] | None = None) -> None:

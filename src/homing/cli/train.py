@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -35,7 +34,7 @@ class TrainArguments:
     """Arguments of `homing train` that do not depend on the agent."""
 
     agent: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="AGENT")]
-    """The agent: crl, srl, sac, td3, ppo, a registered one, or best (see `homing recipes`); it decides the flags below."""
+    """The agent, which decides the flags below: crl, srl, sac, td3, ppo, a registered one, or best."""
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
     """The environment: an id that `homing envs` lists."""
     seeds: int = 1
@@ -130,8 +129,7 @@ def train(args: list[str]) -> None:
     config = _config(asked)
     if asked.out is not None:
         check_folder("--out", asked.out)
-    with _interruptible():
-        _train(asked, config)
+    _train(asked, config)
 
 
 def _check_doubles(args: Sequence[str]) -> None:
@@ -195,7 +193,12 @@ def _spread(devices: str | None, multi_host: bool) -> dict[str, Any]:
 
 
 def resume(
-    run: Run, cpu: Flag = False, quiet: Flag = False, devices: str | None = None, multi_host: Flag = False
+    run: Run,
+    cpu: Flag = False,
+    quiet: Flag = False,
+    devices: str | None = None,
+    multi_host: Flag = False,
+    accept_changes: Flag = False,
 ) -> None:
     """Continue a run that was stopped or killed, from its last checkpoint.
 
@@ -205,11 +208,12 @@ def resume(
         quiet: print only warnings
         devices: shard the run over this many devices, which may differ from before: a number, or all
         multi_host: this process is one of several that share the run
+        accept_changes: go on with a config.json that was edited, or without files that are lost
     """
     from homing import api
 
-    with _interruptible():
-        _tell(api.resume(run, cpu=cpu, quiet=quiet, **_spread(devices, multi_host)), quiet)
+    spread = _spread(devices, multi_host)
+    _tell(api.resume(run, cpu=cpu, quiet=quiet, accept_changes=accept_changes, **spread), quiet)
 
 
 def _tell(trained: Any, quiet: bool) -> None:
@@ -287,12 +291,3 @@ def evaluate(
     _print_summary(f"{result['env']}, {result['episodes']} episodes of each seed", result["summary"])
     if result["diverged"]:
         print(f"left out, since they have diverged: seeds {', '.join(map(str, result['diverged']))}")
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Ctrl-C outside of the run loop ends without a traceback."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None

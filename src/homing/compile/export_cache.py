@@ -1,21 +1,20 @@
-"""Traced programs kept on disk: a run like one before it starts without tracing anything.
+"""Exported programs kept on disk: a run with the settings of an earlier one starts without tracing.
 
-XLA's own cache saves compiling, but to ask it a program must first be traced and lowered, which takes Python
-longer than all the rest of a warm start. What was traced is kept here as StableHLO, in JAX's format for
-export; its name is a hash of all that it was traced from: this package's source, the versions, the flags and
-the settings of the run. Code that is not in the source (an agent registered by a script, a function replaced
-in a notebook, a module of `--import`) is not in the hash: only the command line turns this on, and loading
-such code turns it off for good.
+JAX's cache saves compiling, but its key is the lowered program, and tracing and lowering take longer than all
+the rest of a warm start. Traced programs are kept here as StableHLO, in JAX's export format, under a hash of
+everything they were traced from: this package's source, versions, flags and the settings of the run. Code
+outside of the package (an agent registered by a script, a function replaced in a notebook, a module of
+`--import`) is not in the hash: only the command line turns this on, and loading such code turns it off for good.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
 import json
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,9 @@ import jax
 from jax import export
 
 from homing.compile import xla
+from homing.compile.cache import is_private, read_checked, write_checked
 
-FOLDER = "homing-traces"
+FOLDER = "homing-exports"
 KEPT = 64  # files, the latest used
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "mujoco", "brax")
 
@@ -34,7 +34,7 @@ _foreign = False
 
 
 def turn_on() -> None:
-    """From now on; for a process that runs nothing but this package."""
+    """Keep exported programs; for a process that runs nothing but this package."""
     global _on
     _on = True
 
@@ -46,9 +46,9 @@ def turn_off() -> None:
 
 
 def store(identity: Mapping[str, Any] | None) -> Store | None:
-    """Where the programs of a run with these settings are kept; none without a folder for compiled ones."""
-    base = jax.config.jax_compilation_cache_dir
-    if not _on or _foreign or identity is None or base is None:
+    """Where the programs of a run with these settings are kept; None without a cache of compiled ones."""
+    base = jax.config.values["jax_compilation_cache_dir"]
+    if not _on or _foreign or identity is None or base is None or not is_private(Path(base) / FOLDER):
         return None
     return Store(Path(base) / FOLDER, _hash(identity))
 
@@ -65,45 +65,21 @@ class Store:
         One that was just made goes through the same bytes, so that a run and its repetition compile the same.
         """
         path = self.folder / f"{self.name}-{program}"
-        if (found := _read(path)) is None:
+        if (found := read_checked(path)) is None:
             made, notes = make()
-            found = bytes(made.serialize()), notes
-            _write(path, *found)
-        return export.deserialize(bytearray(found[0])), found[1]
+            found = json.dumps(notes).encode() + b"\n" + bytes(made.serialize())
+            write_checked(path, found)
+            _drop_old(self.folder)
+        notes, _, body = found.partition(b"\n")
+        return export.deserialize(bytearray(body)), json.loads(notes)
 
 
-def _read(path: Path) -> tuple[bytes, Any] | None:
-    """The content of a file, if it is whole."""
-    try:
-        head, _, body = path.read_bytes().partition(b"\n")
-        header = json.loads(head)
-        if header["sha256"] != hashlib.sha256(body).hexdigest():
-            return None
-        os.utime(path)
-        return body, header["notes"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _write(path: Path, body: bytes, notes: Any) -> None:
-    """Whole or not at all; a folder that cannot be written to costs time, not the run."""
-    header = json.dumps({"sha256": hashlib.sha256(body).hexdigest(), "notes": notes})
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Each writer has a draft of its own: runs that start together trace the same program.
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
-            draft = Path(file.name)
-            try:
-                file.write(header.encode() + b"\n" + body)
-                file.flush()
-                draft.replace(path)
-            finally:
-                draft.unlink(missing_ok=True)
-        by_age = sorted(path.parent.glob("[!.]*"), key=lambda p: p.stat().st_mtime, reverse=True)
+def _drop_old(folder: Path) -> None:
+    """Keep the programs that were used last."""
+    with contextlib.suppress(OSError):  # another process is doing the same
+        by_age = sorted(folder.glob("[!.]*"), key=lambda path: path.stat().st_mtime, reverse=True)
         for old in by_age[KEPT:]:
             old.unlink(missing_ok=True)
-    except OSError:
-        return
 
 
 def _hash(identity: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""A run's jitted functions of (state, *counts), compiled by way of the export cache where there is one."""
+"""A run's programs: jitted functions of (state, *counts), lowered through the export cache where there is one."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ class Program:
         leaves, structure = jax.tree.flatten((state, self.values, *counts))
 
         def make() -> tuple[Any, list[str]]:
-            told: list[str] = []
+            names: list[str] = []
 
             def flat(*leaves: Any) -> list[Any]:
                 out = self.fn(*jax.tree.unflatten(structure, leaves))
-                told[:] = sorted(metrics_of(out))
+                names[:] = sorted(metrics_of(out))
                 return jax.tree.leaves(out)
 
-            return jax.export.export(jax.jit(flat), disabled_checks=UNCHECKED)(*leaves), told
+            return jax.export.export(jax.jit(flat), disabled_checks=UNCHECKED)(*leaves), names
 
         try:
             exported, names = kept.exported(name, make)

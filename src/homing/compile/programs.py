@@ -1,4 +1,4 @@
-"""Compiling the programs of a run: side by side, and kept on disk for the next run."""
+"""Compiling side by side: the programs of a run, and groups of programs to be measured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
@@ -23,34 +22,12 @@ from homing.types import Key
 
 T = TypeVar("T")
 
-MIN_SECONDS = 0.1  # quicker compilations are not worth a file
-
-
-def cache_folder() -> Path:
-    """Where compiled programs are kept unless JAX_COMPILATION_CACHE_DIR says otherwise."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "homing" / "jax"
-
-
-def keep_compiled() -> None:
-    """Turn on the cache of compiled programs, unless one is set already; before the first compilation."""
-    if jax.config.jax_compilation_cache_dir is not None:
-        return
-    folder = cache_folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return  # a home that cannot be written to costs time, not the run
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", MIN_SECONDS)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-
 
 def warm_up() -> None:
     """Let the device get ready in a thread of its own; Python can read and trace models meanwhile."""
 
     def first_program() -> None:
-        with contextlib.suppress(RuntimeError):  # whoever needs the device next hears of it
+        with contextlib.suppress(RuntimeError):  # the next use of the device raises it again
             jax.jit(lambda: jnp.zeros(()))().block_until_ready()
 
     threading.Thread(target=first_program, name="warm-up", daemon=True).start()
@@ -62,9 +39,10 @@ class Compiled:
     Tracing holds Python's lock and XLA does not, so `init` compiles while `epoch` is traced. `evaluate`,
     which is needed last, waits for `epoch` and is made while that runs.
 
-    `fresh`: `init` is needed, `evaluated`: so is `evaluate`.
-    `identity`: the settings that the programs follow from; with them a program need not be traced that was
-    traced before (see `homing.compile.export_cache`).
+    fresh:     `init` is needed
+    evaluated: `evaluate` is needed
+    identity:  the settings that the programs follow from; with them a program that was traced before is not
+               traced again (see `homing.compile.export_cache`)
     """
 
     def __init__(
@@ -93,6 +71,7 @@ class Compiled:
         self._pool.shutdown(wait=False)
 
     def _lower(self, made: Programs, kept: export_cache.Store | None) -> Callable[..., Callable[[], Any]]:
+        """Tracing by name, through the export cache where there is one."""
         results = {
             "init": lambda metrics: self.shapes,
             "epoch": lambda metrics: (self.shapes, metrics),
@@ -138,7 +117,7 @@ class Compiled:
 
 
 def groups(items: Sequence[T]) -> list[list[T]]:
-    """What is to be measured, in parts whose programs are compiled together before the first is measured.
+    """Items to measure, in groups whose programs are compiled together before the first is measured.
 
     Compiling tries kernels on a GPU, which would disturb a measurement there. A CPU has no cores to spare.
     """
@@ -147,20 +126,21 @@ def groups(items: Sequence[T]) -> list[list[T]]:
 
 
 def side_by_side(makers: Iterable[Callable[[], T]]) -> list[Future[T]]:
-    """Each in a thread of its own, all of them done; what one raises stays with it."""
+    """Each in a thread of its own, all of them done; an error is raised when its result is asked for."""
     with ThreadPoolExecutor(thread_name_prefix="compile") as pool:
         return [pool.submit(contextvars.copy_context().run, make) for make in makers]
 
 
 def in_groups(makers: Sequence[Callable[[int], T]]) -> Iterator[tuple[Callable[[], T], int]]:
-    """For each in turn what gives its result, or raises, and beside how many others it was made.
+    """For each maker a function that gives its result, or raises, and how many others were made with it.
 
-    A maker is told that number. One that is alone is made when its result is asked for.
+    A maker is called with that number. One that is alone is made when its result is asked for.
     """
     for group in groups(makers):
         beside = len(group) - 1
-        told = [partial(make, beside) for make in group]
-        yield from ((get, beside) for get in ([f.result for f in side_by_side(told)] if beside else told))
+        calls = [partial(make, beside) for make in group]
+        results = [future.result for future in side_by_side(calls)] if beside else calls
+        yield from ((result, beside) for result in results)
 
 
 def cpu_cores() -> int:

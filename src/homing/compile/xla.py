@@ -1,8 +1,8 @@
-"""How programs are compiled for a GPU: as graphs whose kernels run side by side, loops included.
+"""Compiler options: on a GPU, programs become CUDA graphs whose kernels run side by side, loops included.
 
-An update of small networks is some sixty kernels of a few microseconds. By default XLA starts those of one
-loop turn one after the other; in a graph each starts when the ones it needs are done, and the loop itself
-turns on the GPU without asking the host.
+An update of small networks is some sixty kernels of a few microseconds. By default XLA launches the kernels of
+a loop iteration one after the other; in a graph each starts when those it depends on are done, and the loop
+itself runs on the GPU without returning to the host.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ def build(lowered: Any) -> Any:
 
 
 def unroll_factor(layers: int = 0) -> int:
-    """Updates in one turn of a learner's loop: on a GPU the next one's beginning fills this one's end.
+    """Updates unrolled in one iteration of a learner's loop: on a GPU consecutive updates overlap.
 
-    Deep networks are long enough to hide their ends, and take four times as long to compile with four.
+    Updates of deep networks fill the GPU by themselves, and four of them take four times as long to compile.
     """
     return 4 if options() and layers <= SHALLOW else 1
 

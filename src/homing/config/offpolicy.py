@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, Self
 
 from homing import bounds
 from homing.config.plan import MAX_COUNT, WORKSPACE, Schedule, Sizes, human_bytes
@@ -46,6 +47,8 @@ class TrainConfig:
     """Evaluations in the run, evenly spread; the last is at its end."""
     eval_envs: int = 256
     """Episodes of one evaluation."""
+    exact_seeds: bool = False
+    """Train seeds one after the other, each with the same bits whichever seeds are beside it; slower."""
     replay_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Number format of states and actions in replay; goals stay float32."""
     prefetch_bytes: int = 16 * 2**20
@@ -150,7 +153,7 @@ class Plan(Schedule):
             "batches": self.prefetch_updates * max(self.sizes.batch_bytes, 1),
         }
 
-    def fitting(self, free_bytes: int) -> dict[str, Plan]:
+    def fitting(self, free_bytes: int) -> Mapping[str, Self]:
         """Plans that fit, by the one setting changed: narrow storage, less replay, fewer seeds."""
         if self.fits(free_bytes):
             return {"as asked": self}
@@ -164,7 +167,7 @@ class Plan(Schedule):
         }
         return {name: plan for name, plan in candidates.items() if plan is not None}
 
-    def _with_less_replay(self, free_bytes: int) -> Plan | None:
+    def _with_less_replay(self, free_bytes: int) -> Self | None:
         slot = replay.size_in_bytes(dataclasses.replace(self.buffer_shape, slots=1))
         room = free_bytes // self.seeds - (self.bytes_per_seed - self.bytes_by_part["replay"])
         rows = room // slot * self.config.unroll_length

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from fractions import Fraction
+from typing import Self
 
 from homing import bounds
 from homing.config.plan import Schedule
@@ -25,6 +27,8 @@ class OnPolicyConfig:
     """Evaluations in the run, evenly spread; the last is at its end."""
     eval_envs: int = 256
     """Episodes of one evaluation."""
+    exact_seeds: bool = False
+    """Train seeds one after the other, each with the same bits whichever seeds are beside it; slower."""
 
     def __post_init__(self) -> None:
         bounds.check(self)
@@ -60,7 +64,7 @@ class OnPolicyPlan(Schedule):
             "rollout": 2 * 4 * row * self.steps_per_iteration,
         }
 
-    def fitting(self, free_bytes: int) -> dict[str, OnPolicyPlan]:
+    def fitting(self, free_bytes: int) -> Mapping[str, Self]:
         """Plans that fit, by the one setting changed."""
         if self.fits(free_bytes):
             return {"as asked": self}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, Self
 
@@ -54,7 +55,7 @@ class Schedule:
         """Memory that one seed keeps, and that its largest temporary results take."""
         raise NotImplementedError
 
-    def fitting(self, free_bytes: int) -> dict[str, Self]:
+    def fitting(self, free_bytes: int) -> Mapping[str, Self]:
         """Plans that fit, by the one setting changed: each the largest of its kind, nearest first."""
         raise NotImplementedError
 

@@ -150,7 +150,7 @@ class GuardedConnection(ServerConnection):
         self._guard, self._closing = guard, False
         self._allowance, self._counted, self._noticed = BURST, time.monotonic(), 0.0
 
-    async def recv(self, decode: bool | None = None) -> bytes:
+    async def recv(self, decode: bool | None = None) -> Any:
         """The next valid message; a malformed one closes the connection, a refused value is dropped."""
         while True:
             raw = await super().recv(decode)

@@ -1,1 +1,1 @@
-"""TODO."""
+"""A run on disk: its folder, checkpoints, metrics, loggers and progress display."""

@@ -1,10 +1,11 @@
-"""A run's folder: what was asked, what it ran on, what came out; one process at a time writes to it."""
+"""A run's folder: its settings, what it ran on and its metrics; one process at a time writes to it."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
 import fcntl
+import itertools
 import json
 import os
 import socket
@@ -29,7 +30,7 @@ CONFIG, METRICS, SESSIONS, SUMMARY, LOCK, TOGETHER = (
 
 
 class WriteError(HomingError):
-    """The disk refused; what was there before is as it was."""
+    """A file could not be written; what was there before is unchanged."""
 
 
 def write_whole(path: Path, content: bytes | str) -> None:
@@ -69,6 +70,11 @@ class RunFolder:
         """The folder of a run that was started before."""
         folder = cls(path)
         if not (folder.path / CONFIG).is_file():
+            if (folder.path / "checkpoints").is_dir():
+                raise ConfigError(
+                    f"{path} has lost its config.json; put it back from a copy. Its content is also in the notes "
+                    f"of each checkpoint, under `folders`: {folder.path}/checkpoints/*/notes/metadata"
+                )
             what = "holds no run (no config.json)" if folder.path.is_dir() else "does not exist"
             raise ConfigError(f"{path} {what}; `homing train` makes a run's folder and names it")
         return folder
@@ -111,7 +117,7 @@ class RunFolder:
         finally:
             os.close(lock)
 
-    # What was asked, and where it ran.
+    # Settings, and what the run ran on.
 
     def write_config(self, config: RunConfig) -> None:
         write_json(self.path / CONFIG, to_json(config))
@@ -161,11 +167,21 @@ class RunFolder:
         return read_rows(self.path / METRICS, required)
 
     def cut_back(self, iteration: int) -> list[Row]:
-        """Forget the rows after an iteration, which will be written again; returns those that stay."""
+        """Remove the rows after an iteration, which will be written again; returns those that stay."""
         rows = [row for row in self.rows() if row["iteration"] <= iteration]
         if (self.path / METRICS).exists():
             write_whole(self.path / METRICS, "".join(json.dumps(row) + "\n" for row in rows))
         return rows
+
+    def keep_metrics(self) -> Path | None:
+        """A copy of the metrics file, under a name of its own, before it is changed; None if there is none."""
+        path = self.path / METRICS
+        if not path.exists():
+            return None
+        names = (f"{METRICS}.kept-{n}" for n in itertools.count(1))
+        copy = next(there for name in names if not (there := self.path / name).exists())
+        write_whole(copy, path.read_bytes())
+        return copy
 
 
 def _seize(lock: int, path: Path) -> None:
@@ -174,7 +190,7 @@ def _seize(lock: int, path: Path) -> None:
     except OSError as error:
         holder = os.read(lock, 200).decode(errors="replace").strip() or "another process"
         raise HomingError(f"{path} is in use by {holder}; a run has one writer") from error
-    with contextlib.suppress(OSError):  # who holds it is a courtesy
+    with contextlib.suppress(OSError):  # naming the holder is optional
         os.truncate(lock, 0)
         os.write(lock, f"process {os.getpid()} on {socket.gethostname()}".encode())
 

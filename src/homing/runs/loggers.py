@@ -1,4 +1,4 @@
-"""Other places that metrics go to, beside the run's own file."""
+"""Metrics to TensorBoard and Weights & Biases, beside the run's own file."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class WandB:
 
 
 def check_installed(save: SaveConfig) -> None:
-    """Before anything is compiled: is what was asked for there?"""
+    """Refuse a tracker whose package is not installed; before anything is compiled."""
     for wanted, module, extra in (
         (save.tensorboard == "on", "tensorboardX", "tensorboard"),
         (save.wandb != "off", "wandb", "wandb"),

@@ -1,4 +1,4 @@
-"""What a person sees of a run while it goes on."""
+"""The display of a run: a live screen on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from homing.config.offpolicy import Plan, human_bytes
+from homing.config.plan import Schedule, human_bytes
 from homing.runs.folder import Row
 
 TICKS = "▁▂▃▄▅▆▇█"
@@ -22,9 +22,9 @@ CURVES = ("eval/success_any", "eval/return")
 
 
 class Progress(Protocol):
-    """Told by the run loop what happens."""
+    """What the run loop reports to."""
 
-    def begin(self, plan: Plan, seeds: Sequence[int], iteration: int, rows: Sequence[Row]) -> None: ...
+    def begin(self, plan: Schedule, seeds: Sequence[int], iteration: int, rows: Sequence[Row]) -> None: ...
     def say(self, text: str) -> None: ...
     def warn(self, text: str) -> None: ...
     def doing(self, what: str) -> None: ...
@@ -62,7 +62,7 @@ def human_time(seconds: float) -> str:
 class Story:
     """What has happened so far, for either kind of display."""
 
-    def __init__(self, plan: Plan, seeds: Sequence[int], iteration: int, rows: Sequence[Row]):
+    def __init__(self, plan: Schedule, seeds: Sequence[int], iteration: int, rows: Sequence[Row]):
         self.plan, self.seeds = plan, tuple(seeds)
         self.first = self.iteration = iteration
         self.begun = time.monotonic()
@@ -74,11 +74,11 @@ class Story:
 
     def add(self, rows: Sequence[Row]) -> None:
         for row in rows:
-            if not row["finite"]:
+            if not row.get("finite", True):
                 self.broken.add(row["seed"])
             self.name = next((name for name in CURVES if name in row), self.name)
             if self.name in row:
-                self.curves[row["seed"]].append(row[self.name])
+                self.curves.setdefault(row["seed"], []).append(row[self.name])
             self.speed = row.get("speed/env_steps_per_second", self.speed)
 
     @property
@@ -94,7 +94,7 @@ class Story:
         return (time.monotonic() - self.begun) / done * (self.plan.iterations - self.iteration)
 
     def range(self) -> tuple[float, float]:
-        """Limits of the drawn curves: shares from 0 to 1, anything else as it comes."""
+        """Limits of the drawn curves: 0 and 1 for fractions, else the smallest and largest value."""
         seen = [v for curve in self.curves.values() for v in curve]
         if not seen or 0 <= min(seen) <= max(seen) <= 1:
             return 0.0, 1.0
@@ -108,7 +108,7 @@ class Lines:
         self._quiet = quiet
         self._story: Story | None = None
 
-    def begin(self, plan: Plan, seeds: Sequence[int], iteration: int, rows: Sequence[Row]) -> None:
+    def begin(self, plan: Schedule, seeds: Sequence[int], iteration: int, rows: Sequence[Row]) -> None:
         self._story = Story(plan, seeds, iteration, rows)
 
     def say(self, text: str) -> None:
@@ -134,8 +134,8 @@ class Lines:
         parts = [f"{human_count(story.step):>6} of {human_count(story.plan.total_steps)} steps"]
         if story.name in summary:
             s = summary[story.name]
-            told = f"{story.name.removeprefix('eval/')} {s['iqm']:.3f}"
-            parts.append(told + (f" [{s['low']:.3f}, {s['high']:.3f}]" if s["seeds"] > 1 else ""))
+            score = f"{story.name.removeprefix('eval/')} {s['iqm']:.3f}"
+            parts.append(score + (f" [{s['low']:.3f}, {s['high']:.3f}]" if s["seeds"] > 1 else ""))
         if story.speed:
             parts.append(f"{human_count(story.speed)} steps/s")
         if story.seconds_left:
@@ -159,7 +159,7 @@ class Screen:
         self._doing = ""
         self._live = Live(self, console=console, refresh_per_second=4, transient=False)
 
-    def begin(self, plan: Plan, seeds: Sequence[int], iteration: int, rows: Sequence[Row]) -> None:
+    def begin(self, plan: Schedule, seeds: Sequence[int], iteration: int, rows: Sequence[Row]) -> None:
         self._story = Story(plan, seeds, iteration, rows)
         self._live.start()
 
@@ -225,7 +225,7 @@ def make_progress(quiet: bool = False) -> Progress:
     return Screen(console) if console.is_terminal else Lines()
 
 
-def memory_line(plan: Plan, free: int | None) -> str:
+def memory_line(plan: Schedule, free: int | None) -> str:
     """What the run needs against what there is."""
     there = "the device does not tell what is free" if free is None else f"{human_bytes(free)} are free"
     return f"needs {human_bytes(plan.bytes_in_all)} ({human_bytes(plan.bytes_per_seed)} a seed); {there}"

@@ -203,14 +203,14 @@ def aggregate(metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
         return {}
     seeds = max(values.size for values in arrays.values())
     padded = [np.pad(values, (0, seeds - values.size), constant_values=np.nan) for values in arrays.values()]
-    told = band(np.stack(padded, axis=1))  # all at once: a run asks for it at every evaluation
-    low, high = (np.where(np.isnan(limit), told.value, limit) for limit in (told.low, told.high))
+    summary = band(np.stack(padded, axis=1))  # all at once: a run asks for it at every evaluation
+    low, high = (np.where(np.isnan(limit), summary.value, limit) for limit in (summary.low, summary.high))
     return {
         name: {
-            "iqm": float(told.value[i]),
+            "iqm": float(summary.value[i]),
             "low": float(low[i]),
             "high": float(high[i]),
-            "seeds": int(told.count[i]),
+            "seeds": int(summary.count[i]),
         }
         for i, name in enumerate(arrays)
     }

@@ -26,7 +26,7 @@ class Check(NamedTuple):
     holds: Callable[[Any], bool]
 
 
-def is_count(value: Any, largest: int = MAX_COUNT) -> bool:
+def is_count(value: Any, largest: float = MAX_COUNT) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= largest
 
 

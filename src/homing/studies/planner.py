@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from homing.agents import make_agent
-from homing.config.offpolicy import Plan, human_bytes
+from homing.config.plan import Schedule, human_bytes
 from homing.config.run import RunConfig
 from homing.errors import ConfigError
 from homing.runs.progress import human_count, human_time
@@ -39,7 +39,7 @@ class Program:
     """Runs of the same shapes, trained as one compiled program."""
 
     points: tuple[Point, ...]
-    plan: Plan
+    plan: Schedule
     """The plan for the seeds of all runs."""
 
     @property
@@ -261,7 +261,7 @@ def _fitted(points: Sequence[Point], parts: Parts, machine: Machine, population:
     return [*programs, _program(group, parts.plan)]
 
 
-def _most_seeds(config: RunConfig, plan: Plan, machine: Machine) -> int | None:
+def _most_seeds(config: RunConfig, plan: Schedule, machine: Machine) -> int | None:
     if machine.free_bytes is None:
         return None
     room = machine.free_bytes // plan.bytes_per_seed
@@ -290,6 +290,6 @@ def _split(point: Point, limit: int) -> list[Point]:
     ]
 
 
-def _program(points: Sequence[Point], plan: Plan) -> Program:
+def _program(points: Sequence[Point], plan: Schedule) -> Program:
     seeds = sum(len(point.config.seeds) for point in points)
     return Program(tuple(points), dataclasses.replace(plan, seeds=seeds))

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median_high
 from typing import Any
 
-from homing.compile.programs import cache_folder
+from homing.compile.cache import cache_folder
 from homing.config.run import RunConfig, to_json
 from homing.studies.folder import ProgramFolder, StudyFolder
 from homing.training.population import shape_of

@@ -31,6 +31,9 @@ def work(study: StudyFolder, id: str, show: Progress | None = None) -> Outcome:
         program.write_state("running", attempts=attempts, since=time.time(), **where)
         try:
             outcome = _train(study, program, show or Lines())
+        except KeyboardInterrupt:
+            program.write_state("stopped", attempts=attempts, **where)
+            raise
         except BaseException as error:  # any error: the study continues and reports it
             program.write_state("failed", attempts=attempts, error=error_text(error), **where)
             raise

@@ -5,25 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-from homing.agents import OffPolicyAgent, make_agent
+from homing.agents import Agent, OffPolicyAgent, make_agent
+from homing.config.offpolicy import TrainConfig
 from homing.config.onpolicy import OnPolicyConfig, OnPolicyPlan
 from homing.config.plan import Schedule
 from homing.config.run import RunConfig
 from homing.envs import make
+from homing.envs.base import GoalEnv
 from homing.errors import ConfigError
 from homing.training import offpolicy, onpolicy
+from homing.training.loop import Loop
 
 
 class Parts(NamedTuple):
     """What a run is made of; nothing is allocated or compiled yet."""
 
-    env: Any
-    eval_env: Any
-    agent: Any
-    plan: Any  # a Schedule, of the loop's kind
+    env: GoalEnv
+    eval_env: GoalEnv
+    agent: Agent
+    plan: Schedule
 
     @property
-    def loop(self) -> Any:
+    def loop(self) -> Loop:
         """The training loop of one seed."""
         return make_loop(self.env, self.agent, self.plan)
 
@@ -43,12 +46,19 @@ def build(config: RunConfig) -> Parts:
     return Parts(env, eval_env, agent, make_plan(config.train, env, agent, seeds=len(config.seeds)))
 
 
-def _cut_short(env: Any, config: RunConfig) -> Any:
+def _cut_short(env: GoalEnv, config: RunConfig) -> GoalEnv:
     """The environment to train in, whose episodes may end sooner than the evaluation's."""
     length = getattr(config.train, "train_episode_length", None)
     if length is None or length >= config.episode_length:
         return env
     return env.of_size(config.train.num_envs, episode_length=length)
+
+
+class HasSpaces(Protocol):
+    """An environment or a policy: its `spec` has the sizes of states, goals and actions, and an id."""
+
+    @property
+    def spec(self) -> Any: ...
 
 
 class InEnvironment(Protocol):
@@ -66,7 +76,7 @@ class InEnvironment(Protocol):
     def env_options(self) -> Mapping[str, Any]: ...
 
 
-def environment(config: InEnvironment, id: str, num_envs: int) -> Any:
+def environment(config: InEnvironment, id: str, num_envs: int) -> GoalEnv:
     """An environment of the run; its options hold for the one that is trained in."""
     return make(
         id,
@@ -78,8 +88,8 @@ def environment(config: InEnvironment, id: str, num_envs: int) -> Any:
     )
 
 
-def check_relabelled_reward(config: RunConfig, env: Any, agent: Any) -> None:
-    """A dense reward is computed anew from stored states: narrow ones would drown it in rounding."""
+def check_relabelled_reward(config: RunConfig, env: GoalEnv, agent: Agent) -> None:
+    """Dense rewards of relabelled goals are computed from stored states: 16-bit ones would round them away."""
     storage = getattr(config.train, "replay_dtype", "float32")
     relabels = isinstance(agent, OffPolicyAgent) and agent.relabel.sampler != "commanded"
     if env.shaping is not None and relabels and storage != "float32":
@@ -89,7 +99,7 @@ def check_relabelled_reward(config: RunConfig, env: Any, agent: Any) -> None:
         )
 
 
-def check_alike(env: Any, other: Any) -> None:
+def check_alike(env: HasSpaces, other: HasSpaces) -> None:
     """Refuse to evaluate a policy where its states, goals or actions have other sizes."""
     for name in ("state_dim", "goal_dim", "action_dim"):
         ours, theirs = getattr(env.spec, name), getattr(other.spec, name)
@@ -100,14 +110,14 @@ def check_alike(env: Any, other: Any) -> None:
             )
 
 
-def make_plan(config: Any, env: Any, agent: Any, seeds: int = 1) -> Any:
+def make_plan(config: TrainConfig | OnPolicyConfig, env: GoalEnv, agent: Any, seeds: int = 1) -> Schedule:
     """The plan of a run, by the kind of its settings; shapes are traced, nothing is allocated."""
     if isinstance(config, OnPolicyConfig):
         return onpolicy.make_plan(config, env, agent, seeds)
     return offpolicy.make_plan(config, env, agent, seeds)
 
 
-def make_loop(env: Any, agent: Any, plan: Schedule) -> Any:
+def make_loop(env: GoalEnv, agent: Agent, plan: Schedule) -> Loop:
     """The loop that carries out a plan: `init`, `epoch` and `evaluate` for one seed."""
     kind = onpolicy.OnPolicy if isinstance(plan, OnPolicyPlan) else offpolicy.OffPolicy
     return kind(env, agent, plan)  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,20 @@ class TrainState(struct.PyTreeNode):
     def policy(self) -> Any:
         """The learner that is evaluated and exported: the averaged one where there is one."""
         return self.learner if isinstance(self.average, tuple) else self.average
+
+
+class Loop(Protocol):
+    """Training of one seed: what `OffPolicy` and `OnPolicy` have in common."""
+
+    @property
+    def env(self) -> GoalEnv: ...
+    @property
+    def agent(self) -> Agent: ...
+    @property
+    def plan(self) -> Schedule: ...
+    def init(self, key: Key) -> TrainState: ...
+    def epoch(self, train: TrainState, start: Array, stop: Array) -> tuple[TrainState, Metrics]: ...
+    def evaluate(self, train: TrainState, iteration: Array, env: GoalEnv) -> Metrics: ...
 
 
 def first_state(env: GoalEnv, agent: Agent, replay: Any, key: Key, averaged: bool = False) -> TrainState:
@@ -78,7 +92,7 @@ def run_epoch(
 
 
 def iteration_key(train: TrainState, iteration: Array, stream: int = COLLECT) -> Key:
-    """Of one iteration, whatever came before it."""
+    """The key of one iteration and stream; it does not depend on earlier iterations."""
     return jax.random.fold_in(jax.random.fold_in(train.key, stream), iteration)
 
 

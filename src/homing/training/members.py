@@ -1,21 +1,25 @@
-"""What a program's seeds belong to: one run, or the runs of a population, each with its own folder."""
+"""The runs whose seeds one program trains: a single run, or those of a population, each with its own folder."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from homing.config.offpolicy import Plan
+from homing.config.plan import Schedule
 from homing.config.run import RunConfig
-from homing.runs.folder import Row, RunFolder, session_facts
+from homing.errors import HomingError
+from homing.runs.folder import METRICS, Row, RunFolder, session_facts
 from homing.runs.loggers import Tracker, trackers
 from homing.runs.policy_files import policy_path, save_policy
+from homing.runs.record import FolderRecord, RowDigest, config_digest, plain_settings, row_differences
 from homing.runs.stats import aggregate
-from homing.training.tally import columns
+from homing.training.tally import columns, evaluations_up_to
 
+Warn = Callable[[str], None]
 BY_GOAL = "by_goal/"  # prefix of metrics with one value for each group of goals
 SCORE = "eval/success_any"  # decides which policy is the best
 
@@ -28,30 +32,110 @@ class Member:
         self.broken: set[int] = set()
         self.best = -math.inf
         self.trackers: list[Tracker] = []
+        self.written = RowDigest()
+        self.notes: dict[str, Any] = {}  # for this session's entry in sessions.json
 
     @property
     def seed_slice(self) -> slice:
-        """Of its seeds."""
+        """This run's slice of the seed axis."""
         return slice(self.first, self.first + len(self.config.seeds))
 
     def seed_index(self, seed: int) -> int:
         return self.first + self.config.seeds.index(seed)
 
-    def begin(self, iteration: int, plan: Plan) -> list[Row]:
-        """Take up the metrics file: rows after the present iteration will be written again."""
+    # Beginning.
+
+    def begin(self, iteration: int, plan: Schedule, record: FolderRecord | None, warn: Warn) -> list[Row]:
+        """Take up the metrics file: rows after the present iteration will be written again.
+
+        record: the folder at the checkpoint that the run goes on from; None at its start
+        """
+        self._compare(iteration, plan, record, warn)
         rows = self.folder.cut_back(iteration)
-        self.broken = {row["seed"] for row in rows if not row.get("finite", True)}
-        for then in sorted({row["iteration"] for row in rows}):
-            scores = [row[SCORE] for row in rows if row["iteration"] == then and SCORE in row]
-            self.best = max(self.best, float(np.mean(scores)) if scores else -math.inf)
+        self.written = RowDigest(rows)
+        if record is not None:
+            self.broken = set(record.diverged)
+            self.best = self._best(record, warn)
         self.trackers = trackers(self.folder.path, self.config, plan.steps_at(iteration))
         return rows
 
-    def note_session(self, iteration: int) -> bool:
-        """Write down what it runs on; whether that differs from last time."""
-        before, now = self.folder.sessions(), session_facts() | {"iteration": iteration}
+    def _compare(self, iteration: int, plan: Schedule, record: FolderRecord | None, warn: Warn) -> None:
+        """Say which rows are missing or changed, and keep the file as it was found."""
+        rows = self.folder.rows()
+        if record is None:
+            if rows:
+                last = max(row["iteration"] for row in rows)
+                warn(
+                    f"there is no checkpoint: {self.folder.path} starts again from step 0. "
+                    f"Its metrics up to iteration {last} are kept in {self.folder.keep_metrics()}"
+                )
+            return
+        there = [row for row in rows if row["iteration"] <= iteration]
+        evaluations = evaluations_up_to(plan, iteration)
+        difference = row_differences(there, record, evaluations, self.config.seeds)
+        if difference is None:
+            return
+        kept = self.folder.keep_metrics()
+        kept_text = f" The file as it was found is kept in {kept}." if kept else ""
+        warn(
+            f"{self.folder.path / METRICS} {difference}. Learning is not affected, and the run goes on from "
+            f"iteration {iteration}, but its curves before that are not what was measured.{kept_text}"
+        )
+        self.notes["metrics_before"] = iteration
+        self.notes["missing_rows"] = max(record.rows - len(there), 0)
+        self.notes["metrics"] = difference
+
+    def _best(self, record: FolderRecord, warn: Warn) -> float:
+        if record.best is None:
+            return -math.inf
+        if not self._policy_path("best").exists():
+            warn(
+                f"{self._policy_path('best')} is missing; the best policy from the next evaluation on replaces it"
+            )
+            return -math.inf
+        return record.best
+
+    def check_checkpoints(self, accept_command: str | None) -> None:
+        """Refuse to start again where an earlier session went on from a checkpoint that is gone."""
+        reached = max((session.get("iteration", 0) for session in self.folder.sessions()), default=0)
+        if reached:
+            raise HomingError(
+                f"{self.folder.path} has been resumed from a checkpoint of iteration {reached}, and no checkpoint "
+                "is left; put them back from a copy"
+                + (f", or start again from step 0: {accept_command}" if accept_command else "")
+            )
+
+    def note_session(self, iteration: int) -> list[str]:
+        """Write down what it runs on; warnings about what differs from the last session."""
+        before = self.folder.sessions()
+        now = session_facts() | {"iteration": iteration, "config": config_digest(self.config)} | self.notes
         self.folder.add_session(now)
-        return bool(before) and any(before[-1].get(name) != now[name] for name in ("versions", "device"))
+        if not before:
+            return []
+        warnings = []
+        if any(before[-1].get(name) != now[name] for name in ("versions", "device")):
+            warnings.append(
+                "versions or the device are not those that the run began with: "
+                "it goes on, but not with the same bits"
+            )
+        if iteration == 0 and before[-1].get("config") != now["config"]:
+            warnings.append(
+                f"{self.folder.path / 'config.json'} was changed since the run was started; without a checkpoint "
+                "it starts again, with the settings as they are now"
+            )
+        return warnings
+
+    def record(self) -> FolderRecord:
+        """The folder as it is now, for a checkpoint."""
+        return FolderRecord(
+            config=plain_settings(self.config),
+            rows=self.written.count,
+            rows_digest=self.written.hex,
+            best=self.best if math.isfinite(self.best) else None,
+            diverged=sorted(self.broken),
+        )
+
+    # Evaluations.
 
     def rows(
         self, counts: Mapping[str, int], measured: Mapping[str, Any], times: Mapping[str, float]
@@ -68,9 +152,10 @@ class Member:
             rows.append({**row, **times})
         return rows
 
-    def record(self, rows: Sequence[Row], step: int) -> bool:
+    def write(self, rows: Sequence[Row], step: int) -> bool:
         """Write an evaluation down; whether its policies are the best so far."""
         self.folder.append(rows)
+        self.written.add(rows)
         summary = aggregate(columns(rows))
         for tracker in self.trackers:
             tracker.write(step, rows, summary)
@@ -80,17 +165,24 @@ class Member:
         self.best = float(np.mean(scores))
         return True
 
+    def _policy_path(self, name: str) -> Path:
+        return policy_path(self.folder.path, name)
+
     def save_policy(self, name: str, learner: Any, iteration: int) -> None:
-        save_policy(policy_path(self.folder.path, name), learner, iteration, self.seed_slice)
+        save_policy(self._policy_path(name), learner, iteration, self.seed_slice)
 
     def finish(self, iteration: int, step: int, seconds: float) -> None:
-        last = [row for row in self.folder.rows() if row["iteration"] == iteration]
+        rows = self.folder.rows()
+        last = [row for row in rows if row["iteration"] == iteration]
+        missing = sum(session.get("missing_rows", 0) for session in self.folder.sessions())
         self.folder.write_summary(
             {
                 "status": "finished",
                 "step": step,
                 "seconds": seconds,
                 "diverged": sorted(self.broken),
+                "rows": len(rows),
+                **({"missing_rows": missing} if missing else {}),
                 "last": aggregate(columns(last)),
             }
         )

@@ -65,12 +65,12 @@ class OffPolicy:
     def collect(self, train: TrainState, iteration: Array, key: Key) -> TrainState:
         """One unroll of the exploring policy, into replay; the first environments may act greedily."""
         config = self.plan.config
-        share = config.greedy_env_fraction
-        greedy = jnp.arange(config.num_envs)[:, None] < round(share * config.num_envs)
+        fraction = config.greedy_env_fraction
+        greedy = jnp.arange(config.num_envs)[:, None] < round(fraction * config.num_envs)
 
         def policy(obs: Obs, k_action: Key) -> Array:
             action = self.agent.act(train.learner, obs, k_action, explore=True)
-            if share == 0:
+            if fraction == 0:
                 return action
             return jnp.where(greedy, self.agent.act(train.learner, obs, k_action, explore=False), action)
 

@@ -1,4 +1,4 @@
-"""Runs that differ in values only, trained as one: which settings those may be, and how each gets its own."""
+"""Populations: runs that differ only in float settings, trained in one program along the seed axis."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import numpy as np
 from homing.agents import make_agent
 from homing.config.run import RunConfig
 from homing.training.build import Parts, build, make_loop
+from homing.training.loop import Loop, TrainState
 from homing.training.seeds import Variants, with_values
-from homing.types import Array
+from homing.types import Array, Metrics
 
 
 def value_settings(config: Any) -> list[str]:
@@ -34,7 +35,7 @@ def shape_of(config: RunConfig) -> RunConfig:
     return dataclasses.replace(config, seeds=(0,), settings=with_values(config.settings, blank))
 
 
-def loop_of(config: RunConfig, parts: Parts, values: Mapping[str, Array]) -> Any:
+def loop_of(config: RunConfig, parts: Parts, values: Mapping[str, Array]) -> Loop:
     """The training loop of a member with these values, which may be traced."""
     agent = make_agent(with_values(config.settings, values), parts.env.spec)
     return make_loop(parts.env, agent, parts.plan)
@@ -68,7 +69,7 @@ def can_vary(config: RunConfig, parts: Parts, name: str) -> bool:
     train = jax.eval_shape(plain.init, jax.random.key(0))
     count = jax.ShapeDtypeStruct((), jnp.int32)
 
-    def epoch(train: Any, value: Array, start: Array, stop: Array) -> Any:
+    def epoch(train: TrainState, value: Array, start: Array, stop: Array) -> tuple[TrainState, Metrics]:
         return loop_of(config, parts, {name: value}).epoch(train, start, stop)
 
     try:

@@ -1,8 +1,9 @@
-"""The run loop: advance, evaluate, write down, save."""
+"""The run loop: train, evaluate, write metrics, save checkpoints."""
 
 from __future__ import annotations
 
 import dataclasses
+import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,16 +12,19 @@ from typing import Any
 import jax
 
 from homing.compile.programs import Compiled, process_seconds
-from homing.config.offpolicy import human_bytes
+from homing.config.plan import human_bytes
 from homing.config.run import identity
 from homing.errors import HomingError
-from homing.runs.checkpoints import Checkpoints, free_space
+from homing.runs.checkpoints import Checkpoints, Found, free_space
 from homing.runs.folder import Row, WriteError
 from homing.runs.progress import Progress
+from homing.runs.record import FolderRecord
 from homing.runs.stats import aggregate
 from homing.training.build import Parts
+from homing.training.loop import TrainState
 from homing.training.members import Member
 from homing.training.population import variants
+from homing.training.resuming import NOTED, checkpoints_to_resume, records_of
 from homing.training.seeds import programs, seed_keys
 from homing.training.sharding import Placement, agreed, is_first
 from homing.training.signals import Stopped, StopRequest
@@ -38,7 +42,7 @@ class Outcome:
 
 
 class Run:
-    """The seeds of one run, or of the runs of a population, in one program; this process holds their folders.
+    """The seeds of one run, or of the runs of a population, in one program; the caller holds their folders.
 
     `home` is the folder of the checkpoints: a run's own, or one that the runs of a population share.
     """
@@ -51,10 +55,14 @@ class Run:
         home: Path,
         placement: Placement | None = None,
         go_on: str | None = None,
+        accept_changes: bool = False,
     ):
         self.members, self.plan, self.show, self.home = members, parts.plan, show, home
         self.save_config = members[0].config.save
         self.go_on = go_on or f"homing resume {home}"
+        self.accept_changes = accept_changes
+        # The runs of a population are what their study says: they cannot change one by one.
+        self.accept_command = None if go_on else f"{self.go_on} --accept-changes"
         self.placement = placement
         self.made = programs(
             parts.loop,
@@ -62,7 +70,8 @@ class Run:
             variants([member.config for member in members], parts),
             placement,
         )
-        self.checkpoints = Checkpoints(home / "checkpoints", self.save_config.keep_checkpoints)
+        self.checkpoints = Checkpoints(home / "checkpoints", self.save_config.keep_checkpoints, NOTED)
+        self.records: list[FolderRecord | None] = [None] * len(members)
         self.iteration, self.elapsed = 0, 0.0
         self.tally = Tally([True] * self.plan.seeds)
         self.broken: set[int] = set()  # places along the seed axis
@@ -72,8 +81,9 @@ class Run:
         with StopRequest() as request:
             try:
                 return self._go(request)
-            except Stopped as stopped:
-                return self._stopped(stopped.signum, "at its last checkpoint")
+            except (Stopped, KeyboardInterrupt) as stopped:
+                signum = getattr(stopped, "signum", signal.SIGINT)
+                return self._stopped(signum, "without saving, nothing before its last checkpoint is lost")
             except WriteError as error:
                 self._settle(wait=True)
                 raise HomingError(f"{error}; make room and go on with: {self.go_on}") from error
@@ -88,12 +98,14 @@ class Run:
         keys = seed_keys([seed for member in self.members for seed in member.config.seeds])
         if self.placement is not None:
             keys = self.placement.put(keys)
-        resumed = bool(agreed(len(self.checkpoints.iterations())))
-        compiled = Compiled(self.made, keys, fresh=not resumed, identity=self._identity())
+        found = checkpoints_to_resume(
+            self.checkpoints, self.members, self.show.warn, self.accept_changes, self.accept_command
+        )
+        compiled = Compiled(self.made, keys, fresh=not found, identity=self._identity())
         self._check_disk(bytes_of(compiled.shapes))
-        train = self._restored(compiled) if resumed else compiled.init()
+        train = self._restored(compiled, found) if found else compiled.init()
         self._begin()
-        request.polite = True
+        request.listen()
         saved = time.monotonic()
         for start, stop, evaluate in pieces(self.plan, self.iteration):
             train = self._advance(compiled, train, start, stop)
@@ -103,7 +115,8 @@ class Run:
             if signum := agreed(request.signum or 0):
                 self._save(train)
                 self.checkpoints.wait()
-                return self._stopped(signum, "and saved")
+                step = self.plan.steps_at(self.iteration)
+                return self._stopped(signum, f"and saved at step {step:,}")
             if agreed(self._due(evaluate, time.monotonic() - saved)):
                 self._save_if_possible(train)
                 saved = time.monotonic()
@@ -132,14 +145,13 @@ class Run:
         if not is_first():
             return
         rows: list[Row] = []
-        for member in self.members:
-            rows += self._shown(member, member.begin(self.iteration, self.plan))
+        for member, record in zip(self.members, self.records, strict=True):
+            begun = member.begin(self.iteration, self.plan, record, self.show.warn)
+            rows += self._shown(member, begun)
             self.broken |= {member.seed_index(seed) for seed in member.broken}
-        if any([member.note_session(self.iteration) for member in self.members]):
-            self.show.warn(
-                "versions or the device are not those that the run began with: "
-                "it goes on, but not with the same bits"
-            )
+        warnings = [member.note_session(self.iteration) for member in self.members]
+        for warning in dict.fromkeys(text for texts in warnings for text in texts):
+            self.show.warn(warning)
         seeds = self.members[0].config.seeds if len(self.members) == 1 else range(self.plan.seeds)
         self.show.begin(self.plan, seeds, self.iteration, rows)
 
@@ -147,22 +159,24 @@ class Run:
         """Rows for the display, where the seeds of a population are counted through."""
         if len(self.members) == 1:
             return list(rows)
-        return [{**row, "seed": member.seed_index(row["seed"])} for row in rows]
+        known = (row for row in rows if row["seed"] in member.config.seeds)
+        return [{**row, "seed": member.seed_index(row["seed"])} for row in known]
 
-    def _restored(self, compiled: Compiled) -> Any:
+    def _restored(self, compiled: Compiled, found: Sequence[Found]) -> TrainState:
         self.show.doing("reading the last checkpoint")
         shardings = self.placement.state(compiled.shapes) if self.placement is not None else None
-        saved = self.checkpoints.restore(compiled.shapes, self.show.warn, shardings)
-        assert saved is not None
+        saved = self.checkpoints.restore(found, compiled.shapes, self.show.warn, shardings)
         if is_first():
-            self.checkpoints.discard_after(saved.iteration)
+            self.checkpoints.clear_the_way(saved, self.show.warn)
         self.iteration, self.elapsed = saved.iteration, saved.notes["elapsed"]
         self.tally = Tally(**saved.notes["tally"])
+        used = next(entry for entry in found if entry.path == saved.path)
+        self.records = list(records_of(used, self.members))
         return saved.train
 
     # Going on.
 
-    def _advance(self, compiled: Compiled, train: Any, start: int, stop: int) -> Any:
+    def _advance(self, compiled: Compiled, train: TrainState, start: int, stop: int) -> TrainState:
         compiled.wait("epoch")
         begin = time.perf_counter()
         train, metrics = compiled.epoch(train, start, stop)
@@ -201,7 +215,7 @@ class Run:
             "it no longer counts in averages, the other seeds go on"
         )
 
-    def _evaluate(self, compiled: Compiled, train: Any) -> None:
+    def _evaluate(self, compiled: Compiled, train: TrainState) -> None:
         if is_first():
             self.show.doing("evaluating")
         compiled.wait("evaluate")
@@ -231,7 +245,7 @@ class Run:
         shown: list[Row] = []
         for member in self.members:
             rows = member.rows(counts, measured, times)
-            if member.record(rows, step):
+            if member.write(rows, step):
                 member.save_policy("best", learner, self.iteration)
             shown += self._shown(member, rows)
         self.show.evaluated(self.iteration, shown, aggregate(columns(shown)))
@@ -244,23 +258,27 @@ class Run:
         minutes = self.save_config.checkpoint_minutes
         return seconds >= 60 * minutes if minutes else evaluated
 
-    def _gathered(self, train: Any) -> Any:
+    def _gathered(self, train: TrainState) -> Any:
         """What was learned, where this process can read it."""
         return train.policy if self.placement is None else self.placement.gathered(train.policy)
 
-    def _save(self, train: Any) -> None:
+    def _save(self, train: TrainState) -> None:
         if is_first():
             self.show.doing("saving")
-        notes = {"elapsed": self.elapsed, "tally": dataclasses.asdict(self.tally)}
+        notes = {
+            "elapsed": self.elapsed,
+            "tally": dataclasses.asdict(self.tally),
+            "folders": [dataclasses.asdict(member.record()) for member in self.members],
+        }
         self.checkpoints.save(self.iteration, train, notes)
         self._save_policies(train)
 
-    def _save_policies(self, train: Any) -> None:
+    def _save_policies(self, train: TrainState) -> None:
         learner = self._gathered(train)
         for member in self.members if is_first() else ():
             member.save_policy("last", learner, self.iteration)
 
-    def _save_if_possible(self, train: Any) -> None:
+    def _save_if_possible(self, train: TrainState) -> None:
         try:
             self._save(train)
         except WriteError as error:
@@ -275,7 +293,7 @@ class Run:
 
     # Ending.
 
-    def _finished(self, train: Any) -> Outcome:
+    def _finished(self, train: TrainState) -> Outcome:
         self._save_policies(train)
         if self.save_config.final_checkpoint and self.iteration not in self.checkpoints.iterations():
             self._save(train)
@@ -285,7 +303,6 @@ class Run:
         return Outcome(self.home, "finished")
 
     def _stopped(self, signum: int, how: str) -> Outcome:
-        step = self.plan.steps_at(self.iteration)
         self.show.close()
-        self.show.warn(f"stopped {how}, step {step:,}; go on with: {self.go_on}")
+        self.show.warn(f"stopped {how}; go on with: {self.go_on}")
         return Outcome(self.home, "stopped", signum)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from homing.config.run import RunConfig
-from homing.runs.folder import RunFolder
+from homing.runs.folder import METRICS, RunFolder
 from homing.runs.progress import Progress
 from homing.training.build import Parts, build
 from homing.training.members import members_of
@@ -36,28 +37,43 @@ def start(
 
 
 def resume(
-    path: str | Path, show: Progress, placement_of: Callable[[Parts], Placement | None] | None = None
+    path: str | Path,
+    show: Progress,
+    placement_of: Callable[[Parts], Placement | None] | None = None,
+    accept_changes: bool = False,
 ) -> Outcome:
     """Go on with a run that was stopped or killed; one that is finished is left alone.
 
-    `placement_of` makes the placement on devices from the run's config and parts.
+    placement_of:   makes the placement on devices from the run's parts
+    accept_changes: go on with settings that were edited, or from the start where all checkpoints are lost
     """
     folder = RunFolder.existing(path)
     with folder.held() if is_first() else contextlib.nullcontext():
-        if folder.summary() is not None:
+        if (summary := folder.summary()) is not None:
             show.say(f"{folder.path} is finished; nothing is left to do")
+            _check_finished(folder, summary, show)
             return Outcome(folder.path, "finished")
         folder.check_alone()
         config = folder.config()
         parts = build(config)
         placement = placement_of(parts) if placement_of is not None else None
-        return Run(members_of([(folder, config)]), parts, show, folder.path, placement).go()
+        members = members_of([(folder, config)])
+        return Run(members, parts, show, folder.path, placement, accept_changes=accept_changes).go()
+
+
+def _check_finished(folder: RunFolder, summary: dict[str, Any], show: Progress) -> None:
+    rows = len(folder.rows())
+    if rows != summary.get("rows", rows):
+        show.warn(f"{folder.path / METRICS} has {rows} rows; at the end of the run it had {summary['rows']}")
 
 
 def start_or_resume(
     runs: Sequence[tuple[RunFolder, RunConfig]], home: Path, show: Progress, go_on: str
 ) -> Outcome:
-    """A population from where it is; the caller has made its folders. `go_on` is the command for it."""
+    """Train a population from its last checkpoint, or its start; the caller has made its folders.
+
+    go_on: the command that resumes it
+    """
     with contextlib.ExitStack() as stack:
         for folder, _ in runs:
             stack.enter_context(folder.held())

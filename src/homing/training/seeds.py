@@ -1,4 +1,4 @@
-"""Many seeds in one program: the only place that vmaps over them.
+"""Many seeds in one program: the only place that vmaps over them, or takes them one by one.
 
 The settings of a population, where there is one, lie along the same axis.
 """
@@ -12,11 +12,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
+from homing.agents import Agent
 from homing.compile import xla
 from homing.compile.jitted import Program, Programs
+from homing.envs.base import GoalEnv
 from homing.training.evaluation import evaluate
-from homing.training.loop import TrainState
+from homing.training.loop import Loop, TrainState
 from homing.training.sharding import SEEDS, Placement
 from homing.types import Array, Key, Metrics
 
@@ -43,7 +46,63 @@ def over_seeds(fn: Callable[..., Any], in_axes: Any, out_axes: Any = 0, mesh_axi
     return jax.vmap(fn, in_axes=in_axes, out_axes=out_axes, spmd_axis_name=mesh_axis)
 
 
-def train_axes(env: Any) -> TrainState:
+def one_by_one(
+    fn: Callable[..., Any], in_axes: Sequence[Any], out_axes: Any = 0, in_place: bool = False
+) -> Any:
+    """`fn` for one seed after another: each runs the same instructions, whichever seeds are beside it.
+
+    A vmapped matrix product of S seeds is another kernel than that of one, and rounds differently.
+
+    in_place: `fn` returns its first argument, changed, and a result; only one seed's copy of it is temporary
+    """
+
+    def mapped(*args: Any) -> Any:
+        flags = tuple(_has_seed_axis(axes, arg) for axes, arg in zip(in_axes, args, strict=True))
+        leaves = zip(jax.tree.leaves(args), jax.tree.leaves(flags), strict=True)
+        count = next(len(leaf) for leaf, batched in leaves if batched)
+
+        def body(state: Any, i: Array) -> tuple[Any, Any]:
+            # The barriers keep XLA from merging a seed's instructions with those that select it.
+            one = lax.optimization_barrier(_select((state, *args[1:]) if in_place else args, flags, i))
+            out = lax.optimization_barrier(fn(*one))
+            if not in_place:
+                return state, out
+            shared = jax.tree.map(lambda x, batched: () if batched else x, out[0], flags[0])
+            return _insert(state, out[0], flags[0], i), (shared, out[1])
+
+        state, outs = lax.scan(body, args[0] if in_place else (), jnp.arange(count))
+        if not in_place:
+            return jax.tree.map(
+                lambda x, batched: x if batched else x[0], outs, _has_seed_axis(out_axes, outs)
+            )
+        shared, result = outs
+        shared = iter(jax.tree.leaves(shared))
+        return jax.tree.map(lambda x, batched: x if batched else next(shared)[0], state, flags[0]), result
+
+    return mapped
+
+
+def _has_seed_axis(axes: Any, tree: Any) -> Any:
+    """For every array of a tree, whether it has one; `axes` is a prefix of the tree, as in `jax.vmap`."""
+    return jax.tree.map(
+        lambda axis, part: jax.tree.map(lambda _: axis is not None, part),
+        axes,
+        tree,
+        is_leaf=lambda axis: axis is None,
+    )
+
+
+def _select(tree: Any, flags: Any, i: Array) -> Any:
+    """Seed i of the arrays that have a seed axis, and the others as they are."""
+    return jax.tree.map(lambda x, batched: x[i] if batched else x, tree, flags)
+
+
+def _insert(tree: Any, one: Any, flags: Any, i: Array) -> Any:
+    """A tree with seed i replaced."""
+    return jax.tree.map(lambda x, new, batched: x.at[i].set(new) if batched else x, tree, one, flags)
+
+
+def train_axes(env: GoalEnv) -> TrainState:
     """Where the seed axis of a TrainState is; its environments' clock has none."""
     fields: dict[str, Any] = {"replay": 0, "learner": 0, "average": 0, "key": 0}
     return TrainState(env=env.seed_axes(), **fields)
@@ -54,7 +113,7 @@ class Variants(NamedTuple):
 
     values: Mapping[str, Any]
     """By the name of the setting, [S] float32."""
-    loop_of: Callable[[Mapping[str, Array]], Any]
+    loop_of: Callable[[Mapping[str, Array]], Loop]
     """The training loop of one member, given its values []."""
 
 
@@ -67,7 +126,7 @@ def with_values(config: Any, values: Mapping[str, Any]) -> Any:
 
 
 def programs(
-    loop: Any, eval_env: Any, variants: Variants | None = None, placement: Placement | None = None
+    loop: Loop, eval_env: GoalEnv, variants: Variants | None = None, placement: Placement | None = None
 ) -> Programs:
     """Each traced and compiled once, at its first call.
 
@@ -89,12 +148,19 @@ def programs(
     def score(train: TrainState, values: Any, iteration: Array) -> Metrics:
         return loop_of(values).evaluate(train, iteration, eval_env)
 
-    mesh_axis = None if placement is None else SEEDS
-    together = [
-        over_seeds(init, (0, 0), axes, mesh_axis),
-        over_seeds(epoch, (axes, 0, None, None), (axes, 0), mesh_axis),
-        over_seeds(score, (axes, 0, None), 0, mesh_axis),
-    ]
+    if loop.plan.config.exact_seeds:
+        together = [
+            one_by_one(init, (0, 0), axes),
+            one_by_one(epoch, (axes, 0, None, None), in_place=True),
+            one_by_one(score, (axes, 0, None)),
+        ]
+    else:
+        mesh_axis = None if placement is None else SEEDS
+        together = [
+            over_seeds(init, (0, 0), axes, mesh_axis),
+            over_seeds(epoch, (axes, 0, None, None), (axes, 0), mesh_axis),
+            over_seeds(score, (axes, 0, None), 0, mesh_axis),
+        ]
     if placement is not None:
         together = [xla.divided(program) for program in together]
     where = _shardings(together[0], values, placement)
@@ -119,7 +185,7 @@ def _shardings(init: Callable[..., Any], values: Any, placement: Placement | Non
     ]
 
 
-def evaluate_learners(env: Any, agent: Any, learner: Any, key: Key, explore: bool = False) -> Metrics:
+def evaluate_learners(env: GoalEnv, agent: Agent, learner: Any, key: Key, explore: bool = False) -> Metrics:
     """Policies of many seeds [S, ...] on the same fresh starts and goals; metrics [S]."""
 
     def one(learner: Any, key: Key) -> Metrics:

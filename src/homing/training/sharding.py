@@ -1,9 +1,9 @@
 """One run over several devices: seeds, and the environments of each, along the two axes of JAX's mesh.
 
-The program is the one for a single device; only where its arrays lie differs. Seeds have nothing to tell each
-other. The lanes of one seed, and the rows of its batches, are spread over devices that all hold its networks:
-each computes gradients for its rows, and XLA adds them up. So what is learned does not depend, but for
-rounding, on how many devices there are, and a checkpoint goes on with any number of them.
+The program is the one for a single device; only the placement of its arrays differs. Seeds are independent. The
+environments of one seed, and the transitions of its batches, are spread over devices that all hold its networks:
+each computes gradients for its part, and XLA adds them up. So results do not depend, up to rounding, on the
+number of devices, and a checkpoint can be resumed on any number of them.
 """
 
 from __future__ import annotations
@@ -13,19 +13,23 @@ import dataclasses
 import math
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from homing.config.plan import Schedule
 from homing.errors import ConfigError
+
+if TYPE_CHECKING:
+    from homing.runs.progress import Progress
 
 SEEDS, ENVS = "seeds", "envs"
 
 
 def is_first() -> bool:
-    """Of several processes that share a run, the one that writes."""
+    """Whether this process writes; of several that share a run, one does."""
     return jax.process_index() == 0
 
 
@@ -41,15 +45,15 @@ def agreed(value: int) -> int:
 def join_hosts() -> None:
     """Become one of several processes that share a run; before the first computation.
 
-    Slurm and MPI tell JAX who is who; elsewhere three environment variables do.
+    Slurm and MPI number the processes for JAX; elsewhere three environment variables do.
     """
     names = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
-    told = [os.environ.get(name) for name in names]
-    if jax.config.jax_platforms == "cpu":
+    values = [os.environ.get(name) for name in names]
+    if jax.config.values["jax_platforms"] == "cpu":
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     try:
-        if all(told):
-            address, count, index = (str(value) for value in told)
+        if all(values):
+            address, count, index = (str(value) for value in values)
             jax.distributed.initialize(address, int(count), int(index))
         else:
             jax.distributed.initialize()
@@ -62,13 +66,13 @@ def join_hosts() -> None:
 
 def make_cpu_devices(devices: int | None, multi_host: bool) -> None:
     """On the CPU, several devices are parts of one: good for trying a program out."""
-    if jax.config.jax_platforms == "cpu" and devices and not multi_host:
-        # Once a computation was made, the number of devices is what it is: then `placement` tells.
+    if jax.config.values["jax_platforms"] == "cpu" and devices and not multi_host:
+        # Once a computation was made, their number is fixed: `placement` then refuses.
         with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", devices)
 
 
-def shown_here(show: Any) -> Any:
+def shown_here(show: Progress) -> Progress:
     """The display of a run, in the first of its processes; silence in the others."""
     from homing.runs.progress import Lines
 
@@ -84,7 +88,7 @@ def memory_of(free: int | None, spread: Placement | None) -> int | None:
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """Where the arrays of a run lie: a mesh of [seeds, lanes] devices."""
+    """Where the arrays of a run lie: a mesh of [seeds, environments] devices."""
 
     mesh: Mesh
     seeds: int
@@ -130,8 +134,8 @@ class Placement:
         """[S, N, ...] for nearly all; keys and counters that a batch has once are [S], its clock is []."""
         if leaf.ndim == 0:
             return self.whole
-        of_lanes = leaf.ndim > 1 and leaf.shape[1] % self.num_envs == 0
-        return self.sharding(SEEDS, ENVS) if of_lanes else self.members
+        has_envs = leaf.ndim > 1 and leaf.shape[1] % self.num_envs == 0
+        return self.sharding(SEEDS, ENVS) if has_envs else self.members
 
     def put(self, tree: Any) -> Any:
         """Arrays [S, ...] that every process has, spread over the seeds' devices."""
@@ -147,7 +151,7 @@ class Placement:
         """Arrays that this process can read whole; all processes must ask."""
         return jax.device_get(jax.jit(lambda x: x, out_shardings=self.whole)(tree))
 
-    # What makes XLA divide the work: constraints on lanes and on the rows of batches.
+    # What makes XLA divide the work: constraints on environments and on the transitions of batches.
 
     def rows(self, tree: Any, size: int) -> Any:
         """A constraint on arrays [size, ...] inside a program for one seed."""
@@ -209,12 +213,17 @@ def parse_devices(text: str | None) -> int | None:
     return int(text)
 
 
-def placement(devices: int | None, plan: Any) -> Placement | None:
+def placement(devices: int | None, plan: Schedule) -> Placement | None:
     """A mesh of so many devices (0: all) for a plan; None where one device is meant."""
     there = jax.devices()
     wanted = len(there) if devices == 0 else devices
     if wanted is None or (wanted == 1 and jax.process_count() == 1):
         return None
+    if plan.config.exact_seeds:
+        raise ConfigError(
+            "--exact-seeds trains on one device: leave out --devices, or start a process for each device with "
+            "a part of the seeds (--seed-list)"
+        )
     if wanted > len(there):
         raise ConfigError(f"--devices {wanted}: JAX sees {len(there)}; use --devices {len(there)} or all")
     if jax.process_count() > 1 and wanted < len(there):
@@ -223,12 +232,12 @@ def placement(devices: int | None, plan: Any) -> Placement | None:
         )
     rows = math.gcd(plan.seeds, wanted)
     columns = wanted // rows
-    lanes, episodes = plan.config.num_envs, plan.config.eval_envs
-    if lanes % columns:
-        near = max(round(lanes / columns), 1) * columns
+    num_envs, eval_envs = plan.config.num_envs, plan.config.eval_envs
+    if num_envs % columns:
+        near = max(round(num_envs / columns), 1) * columns
         raise ConfigError(
-            f"{plan.seeds} seeds of {lanes} environments do not divide among {wanted} devices: "
+            f"{plan.seeds} seeds of {num_envs} environments do not divide among {wanted} devices: "
             f"take a number of seeds that {wanted} divides, or num_envs {near}"
         )
     mesh = Mesh(np.asarray(there[:wanted]).reshape(rows, columns), (SEEDS, ENVS))
-    return Placement(mesh, plan.seeds, lanes, episodes)
+    return Placement(mesh, plan.seeds, num_envs, eval_envs)

@@ -1,4 +1,4 @@
-"""Being asked to stop: by Ctrl-C, or by a batch system."""
+"""Requests to stop a run: Ctrl-C, or a batch system's signal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOTED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Stopped(BaseException):
-    """Asked to stop before there was anything to save."""
+    """A second request: do not wait for the checkpoint."""
 
     def __init__(self, signum: int):
         super().__init__(signum)
@@ -20,27 +20,28 @@ class Stopped(BaseException):
 
 
 class StopRequest:
-    """While entered, signals to stop are noted in `signum`; a second one does not wait.
+    """From `listen` until it is left, signals are noted in `signum`; a second one raises `Stopped`.
 
-    Until `polite` is set there is nothing to save, and the first one raises.
+    Before there is something to save, signals do what they do outside of a run.
     """
 
     def __init__(self) -> None:
         self.signum: int | None = None
-        self.polite = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopRequest:
+        return self
+
+    def listen(self) -> None:
         if threading.current_thread() is threading.main_thread():
             for signum in NOTED:
                 self._before[signum] = signal.signal(signum, self._note)
-        return self
 
     def __exit__(self, *_: object) -> None:
         for signum, handler in self._before.items():
             signal.signal(signum, handler)
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
-        if self.signum is not None or not self.polite:
+        if self.signum is not None:
             raise Stopped(signum)
         self.signum = signum

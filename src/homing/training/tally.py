@@ -8,13 +8,18 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from homing.config.offpolicy import Plan
+from homing.config.plan import Schedule
 from homing.runs.folder import Row
 
 PIECES = 8  # of an epoch, after each of which a run can stop, save and show how far it is
 
 
-def pieces(plan: Plan, after: int = 0) -> Iterator[tuple[int, int, bool]]:
+def evaluations_up_to(plan: Schedule, iteration: int) -> list[int]:
+    """Iterations with an evaluation, up to and with this one."""
+    return [stop for epoch in range(plan.epochs) if (stop := plan.epoch_bounds(epoch)[1]) <= iteration]
+
+
+def pieces(plan: Schedule, after: int = 0) -> Iterator[tuple[int, int, bool]]:
     """(start, stop, whether an evaluation follows) from iteration `after` on.
 
     They depend on the plan alone, so that a resumed run sums its metrics in the same order.
@@ -56,9 +61,9 @@ class Tally:
 
 def columns(rows: Sequence[Row]) -> dict[str, list[float]]:
     """Measured values by name, of the seeds that have them."""
-    told: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = {}
     for row in rows:
         for name, value in row.items():
-            if "/" in name and row["finite"]:
-                told.setdefault(name, []).append(value)
-    return told
+            if "/" in name and row.get("finite", True):
+                values.setdefault(name, []).append(value)
+    return values

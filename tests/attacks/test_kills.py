@@ -1,0 +1,115 @@
+"""kill -9 at random moments: runs and studies that are resumed until they finish end with the same bits.
+
+HOMING_KILLS is the number of kills over all cases together, HOMING_KILLS_SEED that of their moments.
+"""
+
+import os
+import random
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from run_helpers import assert_same_results
+
+TESTS = Path(__file__).parents[1]
+KILLS = int(os.environ.get("HOMING_KILLS", "6"))
+SEED = int(os.environ.get("HOMING_KILLS_SEED", "0"))
+
+# Twelve evaluations and as many checkpoints: most moments after the start are near a write.
+COMMON = shlex.split(
+    "--preset quickstart --seed-list 3,4 --steps 5760 --num-envs 8 --unroll-length 10 --evaluations 12 "
+    "--eval-envs 8 --checkpoint-minutes 0 --tensorboard off --actor-net.width 16"
+)
+REPLAY = shlex.split(
+    "--batch-size 32 --updates-per-step 1/30 --replay-size 50 --prefill-steps 20 --critic-net.width 16"
+)
+CASES = {
+    "crl": ["train", "crl", "walk", *COMMON, *REPLAY],
+    "crl-chunk-2": ["train", "crl", "walk", *COMMON, *REPLAY, "--chunk", "2"],
+    "sac": ["train", "sac", "walk", *COMMON, *REPLAY],
+    "td3": ["train", "td3", "walk", *COMMON, *REPLAY],
+    "ppo": ["train", "ppo", "walk", *COMMON, "--minibatches", "2", "--value-net.width", "16"],
+    "study": ["study", "run", "{tests}/attacks/tiny.toml", "--workers", "0", "--cpu"],
+}
+QUICK = ("crl", "ppo")
+
+
+def started(args, cache):
+    env = os.environ | {
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+        "XDG_CACHE_HOME": str(cache),
+        "FAULT": "",
+        "TRACES": "",
+    }
+    command = [sys.executable, str(TESTS / "probe_cli.py"), *(arg.format(tests=TESTS) for arg in args)]
+    return subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def finish(process):
+    said, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, said
+    return said
+
+
+def killed(process, seconds):
+    """Kill a process after so long; whether it still ran."""
+    try:
+        process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode in (0, -signal.SIGKILL), said
+    return process.returncode != 0
+
+
+def go_on(args, out):
+    """The command that resumes what is there."""
+    if args[0] == "train" and (out / "config.json").exists():
+        return ["resume", str(out)]
+    return [*args, "--out", str(out)]
+
+
+def runs_of(out):
+    return sorted(path.parent.relative_to(out) for path in out.rglob("config.json"))
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.mark.timeout(600 + 120 * KILLS)
+@pytest.mark.parametrize(
+    "case", [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
+)
+def test_a_run_that_is_killed_at_random_ends_with_the_same_bits(case, tmp_path, cache):
+    args, place = CASES[case], list(CASES).index(case)
+    kills = KILLS // len(CASES) + (place < KILLS % len(CASES))
+    if not kills:
+        pytest.skip("as many kills as HOMING_KILLS says are done by the other cases")
+    whole, out = tmp_path / "whole", tmp_path / "run"
+    finish(started(go_on(args, whole), cache))
+    begun = time.monotonic()
+    finish(started(go_on(args, tmp_path / "timed"), cache))  # with what is compiled now
+    length, moments = time.monotonic() - begun, random.Random(f"{SEED} {case}")
+    done = 0
+    while done < kills:
+        done += killed(started(go_on(args, out), cache), moments.uniform(0, length))
+        if all((out / run / "summary.json").exists() for run in runs_of(out)) and runs_of(out):
+            finish(started(go_on(args, out), cache))
+            compare(out, whole)
+            out = tmp_path / f"run-{done}"
+    finish(started(go_on(args, out), cache))
+    compare(out, whole)
+
+
+def compare(out, whole):
+    assert runs_of(out) == runs_of(whole) != []
+    for run in runs_of(whole):
+        assert_same_results(out / run, whole / run)
+    assert not list(out.rglob("checkpoints/*tmp*"))
