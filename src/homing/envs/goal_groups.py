@@ -24,6 +24,13 @@ class GoalGroups:
     points: np.ndarray | None = None  # [K, D]: a goal belongs to the nearest
     edges: np.ndarray | None = None  # [K + 1]: a goal belongs to a bin of its distance from the start
 
+    def coordinates(self) -> dict[str, np.ndarray]:
+        """Where the groups lie, for pictures: x and y of points, or the nearer ends of distance bins, each [K]."""
+        if self.points is not None:
+            return {"x": self.points[:, 0], "y": self.points[:, 1]}
+        assert self.edges is not None
+        return {"distance": self.edges[:-1]}
+
     def of(self, goal: Array, distance: Array) -> Array:
         """[N] int32: the group of each goal [N, goal_dim], `distance` [N] away at the start."""
         if self.points is not None:

@@ -101,9 +101,28 @@ def _groups(
             "bands": {name: _remembered(group, name, memory) for name in metrics},
             "curves": [_curve(curve, metrics, points) for curve in group.curves],
             "final": {name: _final(group.final(name)) for name in metrics if name.startswith("eval/")},
+            "by_goal": _by_goal(group),
         }
         for group in groups
     ]
+
+
+def _by_goal(group: Group) -> dict[str, list[float | None]] | None:
+    """Means over seeds for each group of goals at the last evaluation; None where seeds have no such groups alike."""
+    tables = [curve.by_goal for curve in group.curves if curve.by_goal and not curve.diverged]
+    if not tables or any(table.keys() != tables[0].keys() for table in tables):
+        return None
+    if len({len(column) for table in tables for column in table.values()}) != 1:
+        return None
+    means = {}
+    for name in tables[0]:
+        stacked = np.array(
+            [[np.nan if v is None else v for v in table[name]] for table in tables], np.float64
+        )
+        counts = np.isfinite(stacked).sum(axis=0)
+        sums = np.nansum(stacked, axis=0)
+        means[name] = rounded(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
+    return means
 
 
 def _remembered(group: Group, name: str, memory: dict[str, Any]) -> dict[str, Any]:

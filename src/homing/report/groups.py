@@ -35,6 +35,8 @@ class Curve:
     step: np.ndarray
     hours: np.ndarray
     values: Mapping[str, np.ndarray]
+    by_goal: Mapping[str, Sequence[float | None]] = dataclasses.field(default_factory=dict)
+    """Metrics of the last evaluation for each group of goals."""
 
     def final(self, name: str) -> float:
         """The last measured value; NaN of a seed that diverged or never measured it."""
@@ -111,6 +113,7 @@ def curves_of(record: RunRecord, name: str) -> Iterator[Curve]:
             step=np.array([row["step"] for row in rows], np.float64),
             hours=elapsed / 3600,
             values=columns,
+            by_goal=rows[-1].get("by_goal", {}),
         )
 
 

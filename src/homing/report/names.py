@@ -101,6 +101,9 @@ TRAINING = {
     ),
 }
 BY_GOAL = {
+    "by_goal/x": Metric("x of a goal", "where the goals of a group lie, in metres"),
+    "by_goal/y": Metric("y of a goal", "where the goals of a group lie, in metres"),
+    "by_goal/distance": Metric("distance of goals", "least distance from the start of a group's goals"),
     "by_goal/episodes": Metric("episodes by goal", "episodes of an evaluation, for each group of goals"),
     "by_goal/success_any": Metric(
         "success rate by goal",

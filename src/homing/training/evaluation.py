@@ -59,7 +59,8 @@ def _by_goal(env: GoalEnv, first: EnvState, tally: Tally) -> Metrics:
     member = jax.nn.one_hot(groups.of(first.obs.goal, distance), len(groups.labels), dtype=jnp.float32)
     near = tally.near["success"]
     episodes = jnp.sum(member, axis=0)
-    return {
+    where = {f"by_goal/{name}": jnp.asarray(x, jnp.float32) for name, x in groups.coordinates().items()}
+    return where | {
         "by_goal/episodes": episodes,
         "by_goal/success_any": (near > 0).astype(jnp.float32) @ member / episodes,
         "by_goal/time_near_goal": near @ member / (episodes * env.episode_length),

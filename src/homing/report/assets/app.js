@@ -1,6 +1,6 @@
 // Puts the page together, draws it again when the reader chooses or, on a live page, when there is news.
 
-const PARTS = [curves, finals, comparison, diagnostics, films, settings, machines];
+const PARTS = [curves, finals, byGoal, comparison, diagnostics, films, settings, machines];
 
 function header() {
   const facts = [`${DATA.runs} ${DATA.runs === 1 ? "run" : "runs"}`, `${DATA.seeds} ${DATA.seeds === 1 ? "seed" : "seeds"}`, `${count(DATA.steps)} steps in all`,

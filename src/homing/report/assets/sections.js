@@ -111,6 +111,43 @@ function table(key, columns, rows, options = {}) {
     kept.length > limit ? el("button", { type: "button", class: "link", onclick: () => { CHOICE.all[key] = true; draw(); } }, `show all ${kept.length} rows`) : null);
 }
 
+// Where on the map, or at which distance, goals are reached: one picture for each line and environment.
+function byGoal() {
+  const groups = DATA.groups.filter((g) => g.by_goal && shown(g.method));
+  if (!groups.length) return null;
+  const figures = groups.map((g) => el("figure", { class: "card" },
+    el("figcaption", {}, el("h3", {}, DATA.tasks[g.task]), el("span", { class: "soft" }, DATA.methods[g.method])),
+    g.by_goal.x ? goalMap(g.by_goal) : goalBars(g.by_goal)));
+  return section("goals", "By goal", "Fraction of the time near the goal at the last evaluation, mean over seeds: for each goal cell of a maze, else by the goal's distance from the start. Hover for the success rate.",
+    legend(), el("div", { class: "grid small" }, figures));
+}
+
+const shade = (v) => known(v) ? `hsl(${Math.round(8 + 132 * v)} 62% ${Math.round(80 - 24 * v)}%)` : "none";
+const goalText = (g, i) => `${known(g.time_near_goal[i]) ? percent(g.time_near_goal[i]) : "no episode"} of the time near, ${known(g.success_any[i]) ? percent(g.success_any[i]) : "–"} reached, ${digits(g.episodes[i] || 0, 3)} episodes of each seed`;
+
+function goalMap(g) {
+  const gaps = g.x.flatMap((x, i) => g.x.map((u, j) => i < j ? Math.max(Math.abs(x - u), Math.abs(g.y[i] - g.y[j])) : Infinity));
+  const size = Math.min(...gaps, 1e9), left = Math.min(...g.x) - size / 2, top = Math.max(...g.y) + size / 2;
+  const unit = Math.min(56, 300 * size / (Math.max(...g.x) - left + size / 2));
+  const wide = unit * (Math.max(...g.x) - left + size / 2) / size, high = unit * (top - Math.min(...g.y) + size / 2) / size;
+  const cells = g.x.map((x, i) => {
+    const u = unit * (x - size / 2 - left) / size, v = unit * (top - g.y[i] - size / 2) / size;
+    return svg("g", {}, svg("title", {}, `goal at (${digits(x, 3)}, ${digits(g.y[i], 3)}): ${goalText(g, i)}`),
+      svg("rect", { x: u + 1, y: v + 1, width: unit - 2, height: unit - 2, rx: 3, fill: shade(g.time_near_goal[i]), stroke: "var(--line)" }),
+      svg("text", { x: u + unit / 2, y: v + unit / 2 + 4, "text-anchor": "middle", style: "fill:#222" }, known(g.time_near_goal[i]) ? String(Math.round(100 * g.time_near_goal[i])) : "–"));
+  });
+  return svg("svg", { width: wide, height: high, role: "img", "aria-label": "time near each goal of the maze, in per cent" }, cells);
+}
+
+function goalBars(g) {
+  const rows = g.distance.map((d, i) => ({ d, i })).filter(({ i }) => g.episodes[i]);
+  const bars = rows.map(({ d, i }, k) => svg("g", {}, svg("title", {}, goalText(g, i)),
+    svg("text", { x: 0, y: 24 * k + 16 }, `from ${digits(d, 3)} m`),
+    svg("rect", { x: 90, y: 24 * k + 3, width: Math.max(1, 180 * (g.time_near_goal[i] || 0)), height: 16, rx: 3, fill: shade(g.time_near_goal[i]), stroke: "var(--line)" }),
+    svg("text", { x: 278, y: 24 * k + 16 }, percent(g.time_near_goal[i] || 0))));
+  return svg("svg", { width: 320, height: 24 * rows.length + 4, role: "img", "aria-label": "time near the goal by distance" }, bars);
+}
+
 const methodCell = (method) => el("span", {}, sample(method), " ", DATA.methods[method]);
 
 function finals() {
