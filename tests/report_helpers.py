@@ -60,7 +60,7 @@ def write_run(path: Path, agent="crl", env="ant", seeds=(0, 1, 2), *, finished=T
         "eval_env": None,
         "episode_length": 100,
         "physics": None,
-        "options": {},
+        "env_options": {},
         "save": {"tensorboard": "off"},
     }
     for name, value in (changes or {}).items():

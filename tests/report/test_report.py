@@ -112,7 +112,7 @@ def test_many_differences_get_a_number_and_ambiguous_names_their_place(tmp_path)
     write_run(tmp_path / "b", changes=changes | {"settings.critic_net.width": 9})
     write_run(tmp_path / "c", env="reacher", changes={"eval_env": "reacher_hard"})
     write_run(
-        tmp_path / "d", env="reacher", changes={"eval_env": "reacher_hard", "options": {"task.within": 1}}
+        tmp_path / "d", env="reacher", changes={"eval_env": "reacher_hard", "env_options": {"task.within": 1}}
     )
     groups, _ = groups_of(tmp_path)
     assert {m for m, _ in groups} == {"crl #1", "crl #2"}
@@ -299,7 +299,7 @@ def test_the_command_writes_what_is_asked_for(tmp_path, monkeypatch, capsys):
         (("runs", "--out", "report.txt"), "should end in .html"),
         (("runs", "--out", "folder.html"), "is a folder"),
         (("runs", "--csv", "x.txt"), "should end in .csv"),
-        (("runs", "--figures", "file"), "--figures names a folder"),
+        (("runs", "--figures", "file"), "--figures file is a file; name a folder"),
         (("empty",), "none of the runs has an evaluation"),
     ],
 )
