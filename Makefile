@@ -7,12 +7,13 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all check format docs serve clean
+.PHONY: help setup quickstart test test-all test-attacks check format docs serve clean
 
 help:
 	@echo "make quickstart   set up, then train a small agent on the CPU and show what it does"
 	@echo "make test         set up, then run the tests (about ten minutes on two cores, less when repeated)"
 	@echo "make test-all     the same with the slow tests"
+	@echo "make test-attacks bad input through every command and call, the slow ones included"
 	@echo "make check        formatter, linter, type checker"
 	@echo "make coverage     the fast tests with line coverage, in htmlcov/"
 	@echo "make docs         make the generated parts of docs/ again and the site from them, in site/"
@@ -34,6 +35,9 @@ test: $(READY)
 
 test-all: $(READY)
 	$(PYTEST)
+
+test-attacks: $(READY)
+	$(PYTEST) tests/attacks
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -1,4 +1,4 @@
-"""An agent of one's own: imitate the action that led, in hindsight, to where the episode got."""
+"""A custom agent: goal-conditioned imitation of actions, with goals relabelled in hindsight."""
 
 import dataclasses
 import sys
@@ -16,7 +16,7 @@ from homing.types import Batch, Relabel
 
 @dataclasses.dataclass(frozen=True)
 class ImitateConfig:
-    """Settings, each of them a flag and an argument of `homing.train`."""
+    """Settings; each is a command-line flag and an argument of `homing.train`."""
 
     lr: float = 1e-3
     noise: float = 0.5
@@ -24,7 +24,7 @@ class ImitateConfig:
 
 
 class Imitate(OffPolicyAgent[Fit, Batch]):
-    """π(s, g) regressed on the action taken in s on the way to g, a later state of the same episode."""
+    """π(s, g) regressed on the action taken in s, where g is achieved later in the same episode."""
 
     relabel = Relabel("future", gamma=0.95)  # batches have these goals in place of the commanded ones
 

@@ -37,4 +37,4 @@ def untrained(env: str, spec: Spaces, seeds: tuple[int, ...] = (3, 4), **choice)
 def maze_policy(tmp_path_factory):
     """Two seeds for the point in the U maze; episodes of 20 steps."""
     policies = untrained("point_u_maze", Spaces("point_u_maze", 4, 2, 2), episode_length=20)
-    return str(write_policies(tmp_path_factory.mktemp("policy") / "maze.homing", policies))
+    return str(write_policies(tmp_path_factory.mktemp("policy") / "maze.safetensors", policies))

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 from probes import walk
+from safetensors.numpy import load_file
 
 from homing.config import run as run_settings
 from homing.config.offpolicy import TrainConfig
@@ -91,8 +92,7 @@ def results(path: Path) -> tuple[list[dict], dict[str, np.ndarray]]:
         {name: v for name, v in row.items() if not name.startswith(("time/", "speed/"))}
         for row in RunFolder(path).rows()
     ]
-    with np.load(Path(path) / "policies" / "last.npz") as file:
-        return rows, {name: file[name] for name in file.files}
+    return rows, load_file(Path(path) / "policies" / "last.safetensors")
 
 
 def assert_same_results(path: Path, other: Path) -> None:

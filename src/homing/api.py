@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 
-from homing.errors import ConfigError
+from homing.bounds import check_value, check_values
+from homing.errors import ConfigError, shown
 from homing.policies.policy import Policy
 
 if TYPE_CHECKING:  # heavy to import, and `import homing` is for environments too
@@ -55,35 +56,46 @@ def train(
     episode_length: int = 1000,
     physics: str | None = None,
     reward: str = "sparse",
-    options: Mapping[str, Any] | None = None,
+    env_options: Mapping[str, Any] | None = None,
     cpu: bool = False,
     devices: int | None = None,
     quiet: bool = False,
     **settings: Any,
 ) -> Trained:
-    """Train an agent and return where its run is.
+    """Train an agent and return the run on disk.
 
-    seeds:    a number of seeds, 0, 1, …, or the seeds themselves
-    out:      a new folder; runs/<env>-<agent>-<time> if not given
-    devices:  spread the run over so many devices; 0 means all
-    reward:   sparse, or dense where the environment's body has one
-    settings: any field of the loop's config (TrainConfig, for PPO OnPolicyConfig), the agent's or SaveConfig
+    agent:       crl, srl, sac, td3, ppo, one of your own, or best: the recipe of the environment
+    seeds:       a number of seeds, 0, 1, …, or the seeds themselves
+    steps:       environment steps of each seed; short for total_steps
+    out:         a new folder; runs/<env>-<agent>-<time> by default
+    eval_env:    evaluate in this environment instead of `env`
+    reward:      sparse, or dense where the environment's body has one
+    env_options: settings of body, task or arena by dotted name, `{"task.within": 0.3}`
+    devices:     shard the run over this many devices; 0 means all
+    settings:    any field of the loop's config (TrainConfig, for PPO OnPolicyConfig), the agent's or SaveConfig
     """
-    from homing.config.run import run_config
+    from homing.config.recipes import BEST, recipe_for
+    from homing.config.run import parse_seeds, run_config
     from homing.runs.progress import make_progress
 
+    if steps is not None and "total_steps" in settings:
+        raise ConfigError("steps and total_steps set the same thing; give one of them")
+    _check_path("out", out, optional=True)
     changes = dict(settings) if steps is None else {**settings, "total_steps": steps}
+    if agent == BEST:
+        recipe = recipe_for(env)
+        agent, preset = recipe.agent, recipe.preset
     config = run_config(
         agent,
         env,
         preset_name=preset,
-        seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
+        seeds=parse_seeds(seeds),
         changes=changes,
         eval_env=eval_env,
         episode_length=episode_length,
         physics=physics,
         reward=reward,
-        options=dict(options or {}),
+        env_options={} if env_options is None else env_options,
     )
     return train_config(config, out, make_progress(quiet), cpu=cpu, devices=devices)
 
@@ -98,10 +110,11 @@ def train_config(
     devices: int | None = None,
     multi_host: bool = False,
 ) -> Trained:
-    """Train by a whole config; `fit` takes the largest settings that the memory allows.
+    """Train by a whole config.
 
-    devices: spread the run over so many; 0 means all
-    multi_host:   this process is one of several that share the run
+    fit:        where memory is short, use the largest settings that fit
+    devices:    shard the run over this many devices; 0 means all
+    multi_host: this process is one of several that share the run
     """
     from homing.runs.folder import default_folder
     from homing.training import runner
@@ -124,7 +137,7 @@ def prepared(
     devices: int | None = None,
     multi_host: bool = False,
 ) -> tuple[RunConfig, Parts]:
-    """Everything that can be wrong is found here: device, sizes, memory, missing packages."""
+    """The config and its parts, checked before anything compiles: device, sizes, memory, missing packages."""
     from homing.runs.loggers import check_installed
     from homing.runs.progress import memory_line
     from homing.system.doctor import free_bytes
@@ -155,18 +168,19 @@ def _fitted(config: RunConfig, plan: Any) -> RunConfig:
 
 
 def choose_device(cpu: bool = False, devices: int | None = None, multi_host: bool = False) -> None:
-    """Decide where to compute and keep compiled programs; before the first computation."""
+    """Choose the device and the cache of compiled programs; before the first computation."""
     from homing.compile.cache import keep_compiled
     from homing.compile.programs import warm_up
     from homing.system.doctor import require_seen_gpu
     from homing.training.sharding import join_hosts, make_cpu_devices
 
+    check_values(devices=devices)
     if cpu:
         jax.config.update("jax_platforms", "cpu")
     make_cpu_devices(devices, multi_host)
     if multi_host:
         join_hosts()
-    if not cpu and jax.config.jax_platforms != "cpu":  # JAX_PLATFORMS=cpu is a choice too
+    if not cpu and jax.config.values["jax_platforms"] != "cpu":  # JAX_PLATFORMS=cpu is a choice too
         require_seen_gpu()
     keep_compiled()
     if jax.default_backend() == "gpu":
@@ -182,15 +196,17 @@ def resume(
     multi_host: bool = False,
     accept_changes: bool = False,
 ) -> Trained:
-    """Go on with a run that was stopped or killed, as if nothing had happened.
+    """Continue a run that was stopped or killed, from its last checkpoint.
 
-    The number of devices need not be the one that it was begun with.
-    accept_changes: go on with settings that were edited, or from the start where all checkpoints are lost
+    devices:    shard the run over this many devices, which may differ from before; 0 means all
+    multi_host: this process is one of several that share the run
+    accept_changes: continue with settings that were edited, or from the start where all checkpoints are lost
     """
     from homing.runs.progress import make_progress
     from homing.training import runner
     from homing.training.sharding import placement, shown_here
 
+    _check_path("run", run)
     choose_device(cpu, devices, multi_host)
     show = shown_here(make_progress(quiet))
     outcome = runner.resume(run, show, lambda parts: placement(devices, parts.plan), accept_changes)
@@ -198,12 +214,14 @@ def resume(
 
 
 def load(source: str | Path, *, seed: int | None = None, which: Which = "last") -> Policy:
-    """The policy of one seed (the first, if not said) of a run's folder, a policy file or a shipped policy.
+    """The policy of one seed (by default the first) of a run's folder, a policy file or a shipped policy.
 
-    which: the last or the best of a run; a file has but one
+    which: the last or the best of a run; a file has only one
     """
     from homing.policies import find_policies
 
+    _check_path("source", source)
+    check_values(seed=seed)
     return Policy(find_policies(source, which), seed)
 
 
@@ -219,11 +237,14 @@ def export(
     """Write policies of a run, with a model card, to one small file that `load` reads.
 
     seed:     one of the run's seeds, the most successful or all
-    episodes: evaluate them on as many fresh starts and goals, instead of quoting the run's evaluation
-    half:     store numbers in 16 bits
+    episodes: evaluate them on this many fresh episodes, instead of quoting the run's own evaluation
+    half:     store weights in 16 bits
     """
     from homing.policies.export import export
 
+    _check_path("run", run)
+    _check_path("out", out)
+    check_values(episodes=episodes)
     return export(run, out, seed=seed, which=which, episodes=episodes, half=half)
 
 
@@ -236,15 +257,23 @@ def evaluate(
     seed: int = 0,
     explore: bool = False,
 ) -> dict[str, Any]:
-    """How well policies reach goals: `seeds` has a row for each, `summary` IQM and 95 % interval.
+    """Evaluate policies: `seeds` has the metrics of each, `summary` their IQM and 95 % interval.
 
     run:      a run's folder, a policy file or the name of a shipped policy
-    env:      another environment than they were evaluated in, with states and goals of the same size
-    episodes: of each seed, all at once
-    seed:     of starts and goals
-    explore:  act as in training, with its noise, instead of taking the action thought best
+    env:      another environment, with states and goals of the same size
+    episodes: episodes of each seed, all in parallel
+    seed:     random seed of starts and goals
+    explore:  sample actions as in training instead of acting greedily
     """
     from homing.policies import find_policies
     from homing.policies.export import evaluated
 
+    _check_path("run", run)
+    check_value("seed", seed)
+    check_values(episodes=episodes)
     return evaluated(find_policies(run, which), env, episodes, seed, explore) | {"which": which}
+
+
+def _check_path(name: str, path: Any, optional: bool = False) -> None:
+    if not (isinstance(path, (str, Path)) or (optional and path is None)):
+        raise ConfigError(f"{name} must be a path, not {shown(path)}")

@@ -21,16 +21,22 @@ class UnknownNameError(HomingError, KeyError):
         return str(self.args[0])
 
 
-def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+def shown(value: object) -> str:
+    """A value for a message: short, whatever it is."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def nearest(name: object, known: Iterable[str], count: int = 3) -> list[str]:
     """The known names most like `name`, best first, and those that contain it."""
     known = sorted(known)
-    lowered = name.lower().replace("-", "_")
+    lowered = str(name).lower().replace("-", "_")
     close = difflib.get_close_matches(lowered, known, n=count, cutoff=0.5)
     holding = [k for k in known if lowered and (lowered in k or k in lowered)]
     return list(dict.fromkeys(close + holding))[:count]
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
+def unknown(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
     """An error that answers a wrong name with the nearest right ones (or all, if they are few)."""
     known = sorted(known)
     offers = nearest(name, known)
@@ -40,4 +46,4 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
         hint = f"known: {', '.join(known)}"
     else:
         hint = f"{len(known)} are known, for instance {', '.join(known[:6])}"
-    return UnknownNameError(f"unknown {kind} {name!r}; {hint}")
+    return UnknownNameError(f"unknown {kind} {shown(name)}; {hint}")

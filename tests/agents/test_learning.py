@@ -121,7 +121,7 @@ def test_delay_only_the_first_action_counts(settings, steps):
 
 WALK = [
     pytest.param(crl(), 25_000, 0.9, id="crl"),
-    pytest.param(srl(), 30_000, 0.9, id="srl"),
+    pytest.param(srl(), 30_000, 0.85, id="srl"),
     pytest.param(srl(chunk=2), 40_000, 0.9, id="srl, chunks", marks=slow),
     pytest.param(crl(chunk=2), 40_000, 0.9, id="crl, chunks", marks=slow),
     pytest.param(sac(her=True, gamma=0.9), 60_000, 0.9, id="sac+her", marks=slow),

@@ -18,8 +18,9 @@ from run_helpers import no_key_check, probe_envs  # noqa: F401
 from homing import api
 from homing.agents import AGENTS
 from homing.bench.cost import roofline
-from homing.cli.train import parse_count, parse_ratio, train_arguments
+from homing.cli.train import train_arguments
 from homing.config.offpolicy import TrainConfig
+from homing.config.parsing import parse_count, parse_ratio
 from homing.system import doctor, hardware
 
 SMALL = shlex.split(
@@ -223,7 +224,7 @@ def test_each_agent_has_its_own_flags(capsys):
     [
         (("sca", "reacher"), "did you mean 'sac'"),
         (("ppo", "reacher", "--num-envs", "100"), "num_envs 96"),
-        (("sac", "reacher", "--her", "--her-ratio", "2"), "choose it from 0 to 1"),
+        (("sac", "reacher", "--her", "--her-ratio", "2"), "her_ratio must be from 0 to 1, not 2"),
         (
             ("sac", "reacher", "--her", "--reward", "dense", "--replay-dtype", "float16"),
             "--replay-dtype float32",

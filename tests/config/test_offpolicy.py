@@ -146,7 +146,7 @@ def test_the_largest_setting_that_fits_is_offered():
         ({"replay_size": 50}, "unroll_length to 50"),
         ({"prefill_steps": 20_000}, "lower the first to 10000"),
         ({"total_steps": 1000}, "raise it to"),
-        ({"updates_per_step": 0.0}, "positive ratio"),
+        ({"updates_per_step": 0.0}, "above 0, up to 10000"),
         ({"updates_per_step": 1e-9}, "raise it to"),
         ({"num_envs": 0}, "at least 1"),
         ({"replay_recent_fraction": 0.0}, "above 0, up to 1"),

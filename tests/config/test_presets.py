@@ -22,6 +22,16 @@ def test_every_preset_makes_an_agent_and_a_plan(agent, name):
     assert chosen.about
 
 
+@pytest.mark.parametrize("agent", ["sac", "td3"])
+def test_presets_with_settings_of_hindsight_use_it(agent):
+    assert preset(agent, "fast").agent.her
+    assert preset(agent, "fast").agent.relabel.sampler == "uniform_future"
+    for name, chosen in PRESETS[agent].items():
+        plain = AGENTS[agent][0]()
+        changed = any(getattr(chosen.agent, s) != getattr(plain, s) for s in ("her_strategy", "her_ratio"))
+        assert chosen.agent.her or not changed, name
+
+
 def test_wrong_names_are_answered():
     with pytest.raises(UnknownNameError, match="quickstart"):
         preset("crl", "quick_start")

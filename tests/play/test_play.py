@@ -1,5 +1,6 @@
 """Playing without a browser: the session, the clock, the page's geometry, the port."""
 
+import contextlib
 import dataclasses
 import socket
 import urllib.request
@@ -12,10 +13,12 @@ import pytest
 from policy_helpers import maze_policy  # noqa: F401
 
 from homing.cli import main
-from homing.errors import HomingError
+from homing.envs.goal_space import GoalSpace
+from homing.errors import ConfigError, HomingError
 from homing.play import server, shapes
-from homing.play.session import Choice, Session, environments_for, make_actor
+from homing.play.session import MAX_COMMANDS, Session
 from homing.play.simulation import Simulation
+from homing.play.sources import Choice, compatible_environments, make_actor
 from homing.types import Obs
 
 DT = 0.05
@@ -41,72 +44,174 @@ def made(maze_policy):  # noqa: F811
 @pytest.fixture
 def session(made):
     session, _ = made
-    session.paused, session.speed, session.wander, session.message = False, 1.0, False, ""
+    session.paused, session.speed, session.auto_goal, session.message = False, 1.0, False, ""
     session.sim.goal = np.array([4.0, 8.0], np.float32)
-    session.restart()
-    session._owed = 0.0
+    session.reset()
+    session._pending_seconds = 0.0
     return session
 
 
 def test_the_robot_goes_where_the_goal_is_put(session):
-    session.ask(lambda: session.aim((4.0, 10.0)))
-    session.work(0.0)
-    far = np.linalg.norm(session.place() - [4.0, 10.0])
+    session.submit(lambda: session.set_goal((4.0, 10.0)))
+    session.advance(0.0)
+    far = np.linalg.norm(session.position() - [4.0, 10.0])
     for _ in range(60):
-        session.work(2 * DT)
-    assert session.sim.moment.distance < 0.5 < far
-    assert session.sim.moment.reached
-    np.testing.assert_allclose(session.place(), [4.0, 10.0], atol=0.5)
-    assert session.history[-1][1] == session.sim.moment.distance
-    assert len(session.trail) > 50
+        session.advance(2 * DT)
+    assert session.sim.snapshot.distance < 0.5 < far
+    assert session.sim.snapshot.reached
+    np.testing.assert_allclose(session.position(), [4.0, 10.0], atol=0.5)
+    assert session.history[-1][1] == session.sim.snapshot.distance
+    assert len(session.trajectory) > 50
 
 
 def test_a_goal_put_into_a_wall_lands_on_the_ground_beside_it(session):
-    session.aim((8.0, 4.0))
+    session.set_goal((8.0, 4.0))
     assert not session.sim.space.in_wall(session.sim.goal)
     np.testing.assert_allclose(session.sim.goal, [8.0, 4.0], atol=2.5)
 
 
+def test_free_points_are_computed_before_the_first_click(session, monkeypatch):
+    monkeypatch.setattr(GoalSpace, "grid", None)  # done when the simulation was made
+    session.set_goal((8.0, 4.0))
+    assert not session.sim.space.in_wall(session.sim.goal)
+
+
+# Numbers that no page of ours sends.
+
+BAD = [np.nan, np.inf, -np.inf]
+
+
+@pytest.mark.parametrize("value", BAD)
+def test_a_speed_is_finite(session, value):
+    with pytest.raises(ConfigError, match=r"from 0.1 to 2"):
+        session.speed = value
+    assert session.speed == 1.0
+    assert session.advance(2 * DT) == 2
+
+
+@pytest.mark.parametrize(("value", "taken"), [(1e12, 2.0), (1e308, 2.0), (-3.0, 0.1), (0.0, 0.1), (1.5, 1.5)])
+def test_a_speed_is_clamped(session, value, taken):
+    session.speed = value
+    assert session.speed == taken
+
+
+@pytest.mark.parametrize("value", [*BAD, 1e7, -1e308, 10**400])
+def test_a_goal_far_out_or_nowhere_is_refused(session, value):
+    before = session.sim.goal.copy()
+    for xy in ((value, 1.0), (1.0, value)):
+        session.submit(lambda xy=xy: session.set_goal(xy))
+        session.submit(lambda xy=xy: session.push(xy, 3.0))
+    session.advance(2 * DT)
+    np.testing.assert_array_equal(session.sim.goal, before)
+    assert "finite" in session.message
+    assert np.isfinite(session.sim.snapshot.distance)
+
+
+def test_a_goal_beyond_the_arena_is_put_at_its_edge(session):
+    session.set_goal((1e6, -1e6))
+    x0, x1, y0, y1 = session.sim.env.scene.spec.arena.extent()
+    assert x0 <= session.sim.goal[0] <= x1
+    assert y0 <= session.sim.goal[1] <= y1
+    with pytest.raises(ConfigError, match="none is number 7"):
+        session.set_goal((4.0, 4.0), 7)
+
+
+@pytest.mark.parametrize("value", BAD)
+def test_a_push_speed_is_finite_and_clamped(session, value):
+    with pytest.raises(ConfigError, match=r"from 0.5 to 10"):
+        session.push((1.0, 0.0), value)
+    session.push((1.0, 0.0), 1e12)
+    assert np.isfinite(session.sim.step().state).all()
+
+
+def test_a_simulation_that_diverges_is_reset(session, monkeypatch):
+    broken = dataclasses.replace(session.sim.snapshot, state=np.full(4, np.nan))
+    monkeypatch.setattr(session.sim, "step", lambda: broken)
+    session._step()
+    assert "diverged" in session.message
+    assert session.sim.snapshot.is_finite
+    assert np.isfinite(np.asarray(session.history)).all()
+
+
+def test_a_command_that_fails_leaves_a_line_and_the_session_goes_on(session, caplog):
+    def fail():
+        raise ZeroDivisionError("a\nb\x1b[31m")
+
+    session.submit(fail)
+    assert session.advance(2 * DT) == 2
+    assert session.message == "ZeroDivisionError: a b [31m"
+    assert [record.getMessage() for record in caplog.records] == [f"homing play: {session.message}"]
+
+
+def test_commands_that_come_too_fast_are_dropped(session, caplog):
+    done = []
+    for k in range(MAX_COMMANDS + 10):
+        session.submit(lambda k=k: done.append(k))
+    session.advance(0.0)
+    assert done == list(range(MAX_COMMANDS))
+    assert "dropped" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        Choice("/etc/passwd"),
+        Choice("missing.homing"),
+        Choice("other", 3),
+        Choice("{source}", 9),
+        Choice("{source}", 3, "worst"),
+        Choice("{source}", 3, "last", "ant"),
+        Choice("{source}", 3, "last", "/etc/passwd"),
+    ],
+    ids=str,
+)
+def test_what_the_page_does_not_offer_is_not_even_looked_for(session, choice, monkeypatch):
+    monkeypatch.setattr("homing.play.session.make_actor", None)
+    choice = dataclasses.replace(choice, source=choice.source.format(source=session.choice.source))
+    with pytest.raises(ConfigError):
+        session.choose(choice)
+
+
 def test_the_clock_is_followed_slowed_down_and_stopped(session):
-    assert session.work(3.5 * DT) == 3
-    assert session.work(0.6 * DT) == 1, "what is left over counts"
+    assert session.advance(3.5 * DT) == 3
+    assert session.advance(0.6 * DT) == 1, "what is left over counts"
     session.speed = 0.5
-    session._owed = 0.0
-    assert session.work(4 * DT) == 2
+    session._pending_seconds = 0.0
+    assert session.advance(4 * DT) == 2
     session.paused = True
-    assert session.work(1.0) == 0
+    assert session.advance(1.0) == 0
     session.paused = False
-    assert session.work(60.0) == round(0.25 / DT), "a pause of the machine is not made up for"
-    assert session.work(0.9 * DT) <= 1
+    assert session.advance(60.0) == round(0.25 / DT), "a pause of the machine is not made up for"
+    assert session.advance(0.9 * DT) <= 1
 
 
 def test_a_push_moves_the_robot_that_way(session):
-    before = session.place()
+    before = session.position()
     session.push((0.0, -1.0), 3.0)
     session.sim.step()
-    after = session.place()
+    after = session.position()
     assert after[1] < before[1] - 0.1
     assert abs(after[0] - before[0]) < 0.05
-    assert session.sim.slides
+    assert session.sim.has_planar_root
 
 
 def test_a_new_goal_comes_once_the_old_one_is_held(session):
-    session.wander = True
-    session.aim(tuple(session.place()))
+    session.auto_goal = True
+    session.set_goal(tuple(session.position()))
     first = session.sim.goal.copy()
     for _ in range(14):
-        session.work(2 * DT)
+        session.advance(2 * DT)
     assert not np.array_equal(session.sim.goal, first)
 
 
-def test_a_fall_begins_a_new_path(session, monkeypatch):
+def test_a_termination_starts_a_new_trajectory(session, monkeypatch):
     for _ in range(5):
-        session.work(DT)
-    assert len(session.trail) > 4
+        session.advance(DT)
+    assert len(session.trajectory) > 4
     step = session.sim.step
-    monkeypatch.setattr(session.sim, "step", lambda: dataclasses.replace(step(), fell=True))
+    monkeypatch.setattr(session.sim, "step", lambda: dataclasses.replace(step(), terminated=True))
     session._step()
-    assert len(session.trail) == 2
+    assert len(session.trajectory) == 2
     assert len(session.history) == 1
 
 
@@ -116,16 +221,17 @@ def test_what_cannot_be_played_is_told_and_changes_nothing(session, monkeypatch)
 
     monkeypatch.setattr("homing.play.session.make_actor", fail)
     version, sim = session.version, session.sim
-    session.choose(Choice("somewhere", 9))
+    session.submit(lambda: session.choose(Choice("other")))
+    session.advance(0.0)
     assert session.message == "it has no seed 9"
     assert (session.version, session.sim) == (version, sim)
 
 
 def test_the_critic_is_asked_from_where_the_robot_is(session):
-    values = session.sim.critic()
+    values = session.sim.critic_values()
     places = session.sim.space.grid(max(values.shape))
     policies = session.sim.actor.policies
-    obs = Obs(jnp.asarray(session.sim.moment.state), jnp.asarray(places[3, 5]))
+    obs = Obs(jnp.asarray(session.sim.snapshot.state), jnp.asarray(places[3, 5]))
     # The map asks about the agent's own action, whatever the actor does here.
     own = policies.agent.act(session.sim.learner, obs, jax.random.key(0), explore=False)
     expected = policies.agent.value(session.sim.learner, obs, own)
@@ -139,11 +245,11 @@ def test_the_critic_is_asked_from_where_the_robot_is(session):
 
 
 def test_a_policy_may_go_where_its_body_and_goals_are_the_same():
-    places = environments_for(None, "ant")
+    places = compatible_environments("ant")
     assert places[0] == "ant"
     assert {"ant_u_maze", "ant_big_maze", "ant_random_start"} <= set(places)
     assert not {"ant_soccer", "ant_push", "humanoid", "point_u_maze"} & set(places)
-    assert environments_for(None, "reacher") == ("reacher",)
+    assert compatible_environments("reacher") == ("reacher",)
 
 
 # The page and its port.
@@ -164,34 +270,98 @@ def click(origin, direction):
 
 def test_a_click_on_the_floor_moves_the_goal_there(player, session):
     player.page._clicked(click((4.0, 0.0, 10.0), (0.0, 0.9, -1.0)))
-    session.work(0.0)
+    session.advance(0.0)
     np.testing.assert_allclose(session.sim.goal, [4.0, 9.0], atol=1e-4)
     for away in ((0.0, 0.0, 1.0), (1.0, 0.0, 0.0)):
         player.page._clicked(click((4.0, 0.0, 10.0), away))
-    session.work(0.0)
+    session.advance(0.0)
     np.testing.assert_allclose(session.sim.goal, [4.0, 9.0], atol=1e-4)
 
 
 def test_the_scene_follows_the_simulation(player, session):
-    session.aim((4.0, 10.0))
+    session.set_goal((4.0, 10.0))
     for _ in range(20):
-        session.work(2 * DT)
+        session.advance(2 * DT)
     player.page._draw()
-    player.page._tell()
-    np.testing.assert_allclose(player.page.links[0].position, session.sim.moment.pos[0], atol=1e-5)
+    player.page._update_status()
+    np.testing.assert_allclose(player.page.links[0].position, session.sim.snapshot.pos[0], atol=1e-5)
     np.testing.assert_allclose(player.page._goals[0][1].position[:2], [4.0, 10.0], atol=1e-5)
-    assert f"{session.sim.moment.distance:.2f} m" in player.page.status.content
+    assert f"{session.sim.snapshot.distance:.2f} m" in player.page.status.content
     assert len(player.page.plot.data[0]) == len(session.history)
 
 
 def test_only_this_machine_reaches_the_page(player):
     assert player.server.get_host() == "127.0.0.1"
+    assert player.is_local
     page = urllib.request.urlopen(player.address, timeout=20).read()
     assert b"<html" in page.lower()
     outside = socket.gethostbyname(socket.gethostname())
     if not outside.startswith("127."):
         with pytest.raises(OSError, match="refused"):
             socket.create_connection((outside, player.server.get_port()), timeout=5)
+
+
+def test_a_click_that_is_not_finite_moves_nothing(player, session):
+    before = session.sim.goal.copy()
+    for bad in (np.nan, np.inf, -np.inf):
+        player.page._clicked(click((bad, 0.0, 10.0), (0.0, 0.9, -1.0)))
+        player.page._clicked(click((4.0, 0.0, 10.0), (0.0, bad, -1.0)))
+        player.page._clicked(click((4.0, 0.0, 10.0), (0.0, 0.9, bad)))
+    session.advance(0.0)
+    np.testing.assert_array_equal(session.sim.goal, before)
+    player.page._update_status()
+    assert "nan" not in player.page.status.content
+
+
+def test_a_page_that_cannot_be_drawn_is_told_once_and_stays_up(player, session, caplog):
+    def fail():
+        raise ValueError("no scene")
+
+    for _ in range(3):
+        player._contained(fail)
+    assert [record.getMessage() for record in caplog.records] == ["homing play: ValueError: no scene"]
+    assert session.message == "ValueError: no scene"
+
+
+def test_errors_and_names_are_shown_as_they_are(player, session):
+    session.message = "<img src=x onerror=alert(1)> [a](javascript:b)"
+    player.page._update_status()
+    assert "<img" not in player.page.status.content
+    assert "](" not in player.page.status.content
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
+def test_a_host_that_is_every_name_is_refused(host):
+    with pytest.raises(ConfigError, match="any name"):
+        server.check_host(host)
+
+
+def test_a_host_of_another_machine_is_refused():
+    with pytest.raises(ConfigError, match=r"cannot listen on --host 192\.0\.2\.1"):
+        server.check_host("192.0.2.1")
+    server.check_host("127.0.0.1")
+    server.check_host("localhost")
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_the_command_says_who_can_open_the_page(session, monkeypatch, capsys, local):
+    def fake(session, port, label, host):
+        noop = lambda: None
+        return SimpleNamespace(is_local=local, address="http://x/token/", run=noop, stop=noop)
+
+    monkeypatch.setattr(server, "Player", fake)
+    monkeypatch.setattr("homing.play.session.Session", lambda choice, sources: session)
+    main.main(["play", session.choice.source, "--host", "localhost"])
+    said = capsys.readouterr().out
+    assert "open http://x/token/" in said
+    assert ("only this machine can" in said) == local
+    assert ("not encrypted" in said) != local
+
+
+def test_a_viser_that_starts_without_the_guard_is_not_used(session, monkeypatch):
+    monkeypatch.setattr(server, "guarded", lambda guard: contextlib.nullcontext())
+    with pytest.raises(HomingError, match="cannot be guarded"):
+        server.Player(session, server.free_port(None)[0], "a test")
 
 
 def test_a_port_that_is_taken_is_told(capsys, maze_policy):  # noqa: F811

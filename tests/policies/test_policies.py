@@ -1,24 +1,27 @@
 """Policy files: what goes in comes out, and what is wrong with one is said in one message."""
 
 import dataclasses
+import hashlib
 import itertools
 import json
 import struct
 import zipfile
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 from run_helpers import probe_config, probe_envs  # noqa: F401
+from safetensors.numpy import load_file
 
 import homing
 from homing.agents import AGENTS, agent_types, make_agent
 from homing.cli.main import main
+from homing.config.run import from_json
 from homing.errors import ConfigError, HomingError
-from homing.networks import NetConfig
+from homing.networks import NetConfig, parameters
 from homing.policies import (
     bundled,
-    container,
     find_policies,
     read_policies,
     shipped,
@@ -27,8 +30,10 @@ from homing.policies import (
 )
 from homing.policies.card import best_seed, markdown
 from homing.policies.store import EnvChoice, Policies, Spaces
-from homing.runs.checkpoints import parameters, save_policy
 from homing.runs.folder import RunFolder
+from homing.runs.policy_files import save_policy
+from homing.runs.strict_json import open_plain
+from homing.runs.tensors import TensorFile, write_tensors
 
 SPEC = Spaces("walk", 2, 2, 2)
 NET = NetConfig(width=8, depth=1)
@@ -62,7 +67,7 @@ def run(tmp_path, learner, probe_envs):  # noqa: F811
         folder.write_config(probe_config())
         folder.add_session({"device": "a chip", "versions": {"jax": "0"}, "date": "2026-01-01", "git": {}})
         for iteration, scores in ((7, (0.9, 0.1)), (24, (0.2, 0.6))):
-            save_policy(folder.path / "policies" / "last.npz", learner, iteration)
+            save_policy(folder.path / "policies" / "last.safetensors", learner, iteration)
             folder.append(
                 [
                     {"seed": s, "iteration": iteration, "step": 80 * iteration, "updates": iteration,
@@ -75,7 +80,7 @@ def run(tmp_path, learner, probe_envs):  # noqa: F811
 
 @pytest.fixture
 def file(run, tmp_path):
-    return homing.export(run, tmp_path / "walk.homing", seed="all")
+    return homing.export(run, tmp_path / "walk.safetensors", seed="all")
 
 
 def test_a_file_acts_and_values_as_its_run_does(run, file):
@@ -94,7 +99,7 @@ def test_the_critic_is_asked_about_the_policys_own_action_or_another(file):
 
 
 def test_the_best_seed_is_that_of_the_evaluation_of_the_policy_that_is_written(run, tmp_path):
-    policy = homing.load(homing.export(run, tmp_path / "best.homing"))
+    policy = homing.load(homing.export(run, tmp_path / "best.safetensors"))
     assert policy.seed == 4
     assert policy.iteration == 24
     assert policy.card["scores"] == [{"seed": 4, "success_any": 0.6}]
@@ -126,15 +131,15 @@ def test_a_card_is_a_page_with_every_fact(file):
 
 def test_an_export_can_be_evaluated_on_the_way(run, tmp_path):
     with jax.debug_key_reuse(False):
-        policy = homing.load(homing.export(run, tmp_path / "a.homing", seed=3, episodes=16))
+        policy = homing.load(homing.export(run, tmp_path / "a.safetensors", seed=3, episodes=16))
     assert policy.card["measured"]["episodes"] == 16
-    assert "apart" in policy.card["measured"]["by"]
+    assert "separate" in policy.card["measured"]["by"]
     assert 0 <= policy.card["scores"][0]["success_any"] <= 1
     assert policy.card["scores"][0]["success_any"] != 0.2
 
 
 def test_half_the_bits_are_half_the_size_and_nearly_the_same_policy(run, file, tmp_path):
-    half = homing.export(run, tmp_path / "half.homing", seed="all", half=True)
+    half = homing.export(run, tmp_path / "half.safetensors", seed="all", half=True)
     weights = sum(x.size for x in jax.tree.leaves(read_policies(file).learner) if x.ndim >= 3)
     assert file.stat().st_size - half.stat().st_size == pytest.approx(2 * weights, abs=200)
     ours, theirs = homing.load(file)(STATES, GOALS), homing.load(half)(STATES, GOALS)
@@ -147,7 +152,8 @@ def test_a_file_is_plain_safetensors(file):
     raw = file.read_bytes()
     (size,) = struct.unpack("<Q", raw[:8])
     header = json.loads(raw[8 : 8 + size])
-    assert set(header.pop("__metadata__")) >= {"format", "version", "content"}
+    (notes,) = header.pop("__metadata__").values()
+    assert set(json.loads(notes)) >= {"format", "version", "content"}
     ends = sorted(tuple(entry["data_offsets"]) for entry in header.values())
     assert ends[0][0] == 0
     assert all(a[1] == b[0] for a, b in itertools.pairwise(ends))
@@ -169,7 +175,7 @@ def damaged(file, how):
     elif how == "its card changed":
         raw = raw.replace(b"0.6", b"0.9", 1)
     elif how == "its table changed":
-        raw = raw.replace(b'"dtype": "F32"', b'"dtype": "I32"', 1)
+        raw = raw.replace(b'"dtype":"F32"', b'"dtype":"I32"', 1)
     elif how == "empty":
         raw = bytearray()
     elif how == "text":
@@ -177,7 +183,7 @@ def damaged(file, how):
     elif how == "another json":
         raw = bytearray((2).to_bytes(8, "little") + b"{}")
     elif how == "newer":
-        raw = raw.replace(b'"version": "1"', b'"version": "9"', 1)
+        raw = raw.replace(b'version\\": 2', b'version\\": 9', 1)
     file.write_bytes(raw)
     return file
 
@@ -218,9 +224,11 @@ def test_networks_of_another_shape_are_refused(run, file, agent, learner):
 
 
 def test_a_setting_that_is_not_known_is_named(file):
-    arrays, content = container.read(file)
+    with open_plain(file) as opened:
+        found = TensorFile(file, opened)
+        arrays, content = found.arrays(), found.content
     content["settings"]["gama"] = 0.5
-    container.write(file, arrays, content)
+    write_tensors(file, arrays, content)
     with pytest.raises(HomingError, match=r"gama.*gamma"):
         homing.load(file)
 
@@ -229,18 +237,18 @@ def test_what_has_diverged_is_not_written(agent, learner, tmp_path):
     broken = jax.tree.map(lambda x: x.at[0].set(np.nan), parameters(learner))
     policies = Policies("here", "crl", agent, agent.config, broken, (0, 1), SPEC, EnvChoice("walk"), 0, {})
     with pytest.raises(HomingError, match="diverged"):
-        write_policies(tmp_path / "a.homing", policies)
+        write_policies(tmp_path / "a.safetensors", policies)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("{run}", "--out", "{tmp}/a.npz"), "ends in .homing"),
-        (("{run}", "--out", "{tmp}/a.homing", "--seed", "7"), "no seed 7; it has 3, 4"),
-        (("{run}", "--out", "{tmp}/a.homing", "--seed", "worst"), "best, all or a number"),
-        (("{run}", "--out", "{tmp}/a.homing", "--which", "best"), "does not exist yet"),
-        (("{tmp}/nothing", "--out", "{tmp}/a.homing"), "does not exist"),
+        (("{run}", "--out", "{tmp}/a.npz"), "ends in .safetensors"),
+        (("{run}", "--out", "{tmp}/a.safetensors", "--seed", "7"), "no seed 7; it has 3, 4"),
+        (("{run}", "--out", "{tmp}/a.safetensors", "--seed", "worst"), "best, all or a number"),
+        (("{run}", "--out", "{tmp}/a.safetensors", "--which", "best"), "does not exist yet"),
+        (("{tmp}/nothing", "--out", "{tmp}/a.safetensors"), "does not exist"),
     ],
 )
 def test_an_export_that_cannot_be_is_one_message_and_leaves_nothing(run, tmp_path, args, words, capsys):
@@ -248,13 +256,13 @@ def test_an_export_that_cannot_be_is_one_message_and_leaves_nothing(run, tmp_pat
         main(["export", *(arg.format(run=run, tmp=tmp_path) for arg in args), "--cpu"])
     assert end.value.code == 2
     assert words in " ".join(capsys.readouterr().err.split())
-    assert not list(tmp_path.glob("*.homing*"))
+    assert not list(tmp_path.glob("*.safetensors*"))
 
 
 def test_export_and_card_from_the_command_line(run, tmp_path, capsys):
-    main(["export", str(run), "--out", str(tmp_path / "w.homing"), "--seed", "4", "--cpu"])
+    main(["export", str(run), "--out", str(tmp_path / "w.safetensors"), "--seed", "4", "--cpu"])
     assert "seed 4 success_any 0.6" in capsys.readouterr().out
-    main(["policies", str(tmp_path / "w.homing"), "--json"])
+    main(["policies", str(tmp_path / "w.safetensors"), "--json"])
     assert json.loads(capsys.readouterr().out)["seeds"] == [4]
 
 
@@ -265,7 +273,7 @@ def test_a_wrong_name_is_answered_with_the_right_ones(monkeypatch, tmp_path, fil
     with pytest.raises(ConfigError, match="shipped are: walk"):
         homing.load("walks")
     with pytest.raises(ConfigError, match="does not exist"):
-        homing.load("here/walk.homing")
+        homing.load("here/walk.safetensors")
 
 
 def test_an_agent_without_a_critic_says_so(file, monkeypatch):
@@ -277,28 +285,32 @@ def test_an_agent_without_a_critic_says_so(file, monkeypatch):
 
 def test_numbers_that_16_bits_cannot_hold_are_not_stored_in_them(run, tmp_path, learner):
     large = jax.tree.map(lambda x: 0 * x + 1e6 if x.dtype == np.float32 else x, learner)
-    save_policy(run / "policies" / "last.npz", large, 24)
+    save_policy(run / "policies" / "last.safetensors", large, 24)
     with pytest.raises(HomingError, match="too large for 16 bits"):
-        homing.export(run, tmp_path / "a.homing", half=True)
-    assert not (tmp_path / "a.homing").exists()
-    assert homing.export(run, tmp_path / "a.homing").exists()
+        homing.export(run, tmp_path / "a.safetensors", half=True)
+    assert not (tmp_path / "a.safetensors").exists()
+    assert homing.export(run, tmp_path / "a.safetensors").exists()
 
 
-@pytest.mark.parametrize("name", [*AGENTS, "crl normalised"])
+@pytest.mark.parametrize("name", [*AGENTS, "crl normalised", "crl chunk", "srl normalised"])
 def test_every_agent_has_files(name, tmp_path):
     """Whatever an agent's learner looks like: act and value are the same before and after."""
     config = agent_types(name.split()[0])[0]()
     nets = {f.name: NET for f in dataclasses.fields(config) if isinstance(getattr(config, f.name), NetConfig)}
     config = dataclasses.replace(config, normalise_observations="normalised" in name, **nets)
+    if "chunk" in name:
+        config = dataclasses.replace(config, chunk=3)
     agent = make_agent(config, SPEC)
     learner = parameters(jax.tree.map(lambda x: x[None], jax.jit(agent.init)(jax.random.key(1))))
     policies = Policies(
         "here", name.split()[0], agent, config, learner, (5,), SPEC, EnvChoice("walk"), 0, {"scores": []}
     )
-    loaded = homing.load(write_policies(tmp_path / "a.homing", policies))
+    loaded = homing.load(write_policies(tmp_path / "a.safetensors", policies))
     direct = homing.Policy(policies)
     np.testing.assert_array_equal(loaded(STATES, GOALS), direct(STATES, GOALS))
     np.testing.assert_array_equal(loaded.value(STATES, GOALS), direct.value(STATES, GOALS))
+    assert loaded.plan(STATES, GOALS).shape == (3, agent.chunk, 2)
+    np.testing.assert_array_equal(loaded.plan(STATES, GOALS), direct.plan(STATES, GOALS))
     assert loaded.seed == 5
 
 
@@ -312,6 +324,20 @@ def test_shipped_policies_fit_their_environments_and_have_cards(name):
     for fact in ("environment steps", "trained on", "Measured by", f"`{policy.env}`"):
         assert fact in page
     assert shipped(name).stat().st_size < 8 * 2**20
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_shipped_policies_act_as_they_always_did(name):
+    """Weights to the bit; actions and values, recorded when they were first shipped, up to bfloat16's rounding."""
+    recorded = json.loads((Path(__file__).parent / "shipped.json").read_text())[name]
+    found = {key: hashlib.sha256(x.tobytes()).hexdigest()[:16] for key, x in load_file(shipped(name)).items()}
+    assert found == recorded["weights"]
+    policy, rng = homing.load(name), np.random.default_rng(7)
+    state = rng.normal(size=(5, policy.spec.state_dim)).astype(np.float32)
+    goal = rng.normal(size=(5, policy.spec.goal_dim)).astype(np.float32)
+    np.testing.assert_allclose(policy(state, goal), recorded["action"], atol=0.02)
+    np.testing.assert_allclose(policy.value(state, goal), recorded["value"], rtol=0.02)
+    assert from_json(policy.card["config"]).env == policy.env  # a card's settings have today's names
 
 
 @pytest.mark.slow

@@ -69,9 +69,10 @@ def test_broken_and_unfinished_runs_are_named_and_the_rest_is_reported(tmp_path)
     records, problems = read_runs(find_runs([tmp_path]))
     assert {r.path.name for r in records} == {"good", "half", "nowhere"}
     told = {p.where: p.what for p in problems}
-    assert set(told) == {"half", "garbled", "torn", "foreign", "empty"}
+    assert set(told) == {"half", "garbled", "torn", "foreign", "empty", "nowhere"}
+    assert "hardware is not shown" in told["nowhere"] and "sessions.json" in told["nowhere"]
     assert "unfinished: 60,000 of 60,000 steps" in told["half"]
-    assert "line 1 of" in told["garbled"] and "cannot read config.json" in told["torn"]
+    assert "line 1 of" in told["garbled"] and "cannot read" in told["torn"] and "config.json" in told["torn"]
     assert "not that of a run" in told["foreign"] and "no evaluation yet" in told["empty"]
     assert read_run(half).rows == rows_of((3,)) and read_run(good).status == "finished"
 

@@ -98,6 +98,15 @@ def test_only_this_machine_under_its_own_name_is_answered(served):
     _, ask = served
     assert HOST == "127.0.0.1"
     assert ask("/", "localhost:80")[0] == 200
+    for own in ("127.0.0.1", "localhost"):  # on port 80 a browser names none
+        assert ask("/", own)[0] == 200
+    for other in (
+        "127.0.0.1.evil.example",
+        "localhost@evil.example:80",
+        "localhost:80:80",
+        "evil.example:8642",
+    ):
+        assert ask("/", other)[0] == 403, other
     assert ask("/", "evil.example:80")[0] == 403
     assert ask("/data.json", "evil.example")[0] == 403
 

@@ -8,13 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from homing.agents.crl import CRL, CRLConfig
 from homing.errors import HomingError
-from homing.networks import NetConfig
 from homing.runs.arrays import array_types, check_arrays, fingerprints
-from homing.runs.checkpoints import Checkpoints, load_policy, parameters, save_policy
+from homing.runs.checkpoints import Checkpoints
 from homing.runs.folder import WriteError
-from homing.types import Obs
 
 
 def state(seed=0):
@@ -210,29 +207,3 @@ def test_fingerprints_see_a_change_anywhere(leaf):
         other = ~last if value.dtype == bool else last + 1
         changed[leaf] = value.ravel().at[-1].set(other).reshape(value.shape)
     assert (np.asarray(fingerprints(changed)) != before).sum() == 1
-
-
-def test_policies_are_plain_arrays_without_optimisers(tmp_path):
-    class Spec:
-        state_dim, action_dim, goal_dim = 3, 2, 1
-
-    net = NetConfig(width=8)
-    agent = CRL(CRLConfig(critic_net=net, actor_net=net, representation_dim=4), Spec)
-    learner = jax.vmap(agent.init)(jax.random.split(jax.random.key(0), 2))
-    save_policy(tmp_path / "p" / "last.npz", learner, 7)
-    with np.load(tmp_path / "p" / "last.npz", allow_pickle=False) as file:
-        assert not any("opt_state" in name for name in file.files)
-    read, iteration = load_policy(tmp_path / "p" / "last.npz", jax.eval_shape(agent.init, jax.random.key(0)))
-    assert iteration == 7
-    assert_same(read, parameters(learner))
-    obs = Obs(state=jnp.ones((2, 5, 3)), goal=jnp.ones((2, 5, 1)))
-    act = jax.vmap(lambda learner, obs: agent.act(learner, obs, jax.random.key(0), explore=False))
-    np.testing.assert_array_equal(act(read, obs), act(learner, obs))
-
-
-def test_a_missing_or_broken_policy_is_explained(tmp_path):
-    with pytest.raises(HomingError, match="does not exist yet"):
-        load_policy(tmp_path / "last.npz", {})
-    (tmp_path / "bad.npz").write_bytes(b"no archive")
-    with pytest.raises(HomingError, match="cannot read the policy"):
-        load_policy(tmp_path / "bad.npz", {})

@@ -118,7 +118,7 @@ def test_a_run_in_use_is_refused_and_stops_cleanly_on_request(tmp_path, whole):
     assert process.returncode == 128 + signal.SIGTERM
     assert f"go on with: homing resume {path}" in err
     assert "Traceback" not in err
-    assert (path / "policies" / "last.npz").exists()
+    assert (path / "policies" / "last.safetensors").exists()
     last = max(int(entry.name) for entry in (path / "checkpoints").iterdir())
     assert results(path)[0][-1]["iteration"] <= last
 

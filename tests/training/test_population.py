@@ -7,6 +7,7 @@ import signal
 import numpy as np
 import pytest
 from run_helpers import Watch, no_key_check, probe_config, probe_envs, run  # noqa: F401
+from safetensors.numpy import load_file
 
 from homing.errors import HomingError
 from homing.runs.folder import RunFolder, write_json
@@ -91,8 +92,7 @@ def test_members_with_the_same_seed_and_other_values_differ(together):
     first, second = (RunFolder(together / f"run{i}").rows()[-1] for i in (0, 1))
     assert first["seed"] == second["seed"] == 4
     assert first["train/critic_loss"] != second["train/critic_loss"]
-    with np.load(together / "run0/policies/last.npz") as file:
-        assert {len(file[name]) for name in file.files if name != "iteration"} == {2}
+    assert {len(array) for array in load_file(together / "run0/policies/last.safetensors").values()} == {2}
     assert RunFolder(together / "run1").summary()["status"] == "finished"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from homing import plugins
 from homing.agents.base import Agent, OffPolicyAgent, OnPolicyAgent, ReplayView, SpaceSpec
 from homing.agents.crl import CRL, CRLConfig
 from homing.agents.normalised import normalised
@@ -22,9 +23,15 @@ AGENTS: dict[str, tuple[type, type]] = {
 }
 
 
+def agent_names() -> tuple[str, ...]:
+    """All agents: the package's, registered ones and those of installed plugins."""
+    plugins.load_entry_points(plugins.AGENTS)
+    return tuple(AGENTS)
+
+
 def agent_types(name: str) -> tuple[type, type]:
     """Config and class of the agent called `name`."""
-    if name not in AGENTS:
+    if not isinstance(name, str) or name not in agent_names():
         raise unknown("agent", name, AGENTS)
     return AGENTS[name]
 
@@ -65,6 +72,7 @@ __all__ = [
     "SRLConfig",
     "SpaceSpec",
     "TD3Config",
+    "agent_names",
     "agent_types",
     "check_settings",
     "make_agent",

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from homing.errors import ConfigError, unknown
+from homing import bounds
 from homing.networks import MLP, NetConfig
 from homing.types import Array, Key, Relabel
 
@@ -48,19 +48,7 @@ class ActorCriticConfig:
     """Normalise states and goals by their running mean and standard deviation."""
 
     def __post_init__(self) -> None:
-        if self.her_strategy not in HER_STRATEGIES:
-            raise unknown("HER strategy", self.her_strategy, HER_STRATEGIES)
-        if not 0 <= self.gamma < 1:
-            raise ConfigError(f"gamma {self.gamma} must lie between 0 and 1, for instance 0.99")
-        for name in ("her_ratio", "random_goal_ratio"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(
-                    f"{name} {getattr(self, name)} must lie between 0 and 1; choose it from 0 to 1"
-                )
-        if self.chunk < 1:
-            raise ConfigError(f"chunk is {self.chunk}; it must be at least 1, which means no chunks")
-        if not 0 < self.tau <= 1:
-            raise ConfigError(f"tau {self.tau} must be more than 0 and at most 1, for instance 0.005")
+        bounds.check(self)
 
     @property
     def relabel(self) -> Relabel:

@@ -130,6 +130,8 @@ class OffPolicyAgent(Agent[L], Generic[L, B]):
     """
 
     relabel: Relabel = Relabel()
+    min_batch_size: ClassVar[int] = 1
+    """Transitions that a batch needs at least; 2 where pairs of a batch are contrasted."""
 
     def sample(self, replay: ReplayView, index: TransitionIndex, key: Key) -> B:
         """The batch of one update, from transitions that were drawn uniformly."""

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
+from homing import bounds
 from homing.agents.base import OffPolicyAgent, ReplayView, SpaceSpec
 from homing.agents.gaussian import mean_and_log_std, squash, squashed_sample
 from homing.errors import ConfigError, unknown
@@ -58,21 +59,15 @@ class CRLConfig:
     """Normalise states and goals by their running mean and standard deviation."""
 
     def __post_init__(self) -> None:
+        bounds.check(self)
         if self.objective not in contrastive.OBJECTIVES:
             raise unknown("objective", self.objective, contrastive.OBJECTIVES)
         if self.energy not in ENERGIES:
             raise unknown("energy", self.energy, ENERGIES)
-        if not 0 < self.gamma < 1:
-            raise ConfigError(
-                f"gamma {self.gamma} must lie between 0 and 1, both excluded, for instance 0.99"
-            )
         if self.representation_dim < 1 + self.survival_head:
-            least = "2 with survival_head" if self.survival_head else "1"
-            raise ConfigError(f"representation_dim is {self.representation_dim}; it must be at least {least}")
-        if not 0 <= self.random_goal_ratio <= 1:
-            raise ConfigError(f"random_goal_ratio {self.random_goal_ratio} must lie between 0 and 1")
-        if self.chunk < 1:
-            raise ConfigError(f"chunk is {self.chunk}; it must be at least 1, which means no chunks")
+            raise ConfigError(
+                f"representation_dim must be at least 2 with survival_head, not {self.representation_dim}"
+            )
 
 
 class CRLBatch(struct.PyTreeNode):
@@ -97,6 +92,8 @@ class CRL(OffPolicyAgent[Fit, CRLBatch]):
     layers run side by side (`homing.networks.Stack`), and one gradient of the sum of all losses is the
     gradient of each, since no loss reaches the parameters of another.
     """
+
+    min_batch_size = 2  # the other pairs of a batch are the negatives
 
     def __init__(self, config: CRLConfig, spec: SpaceSpec):
         self.config, self.spec, self.chunk, self.gamma = config, spec, config.chunk, config.gamma

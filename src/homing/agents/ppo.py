@@ -13,6 +13,7 @@ import optax
 from flax import struct
 from jax import lax
 
+from homing import bounds
 from homing.agents.actor_critic import forward, init_params, join
 from homing.agents.base import OnPolicyAgent, SpaceSpec
 from homing.agents.gaussian import log_density, log_slope, softplus_gaussian
@@ -60,18 +61,7 @@ class PPOConfig:
     """Normalise states and goals by their running mean and standard deviation."""
 
     def __post_init__(self) -> None:
-        for name in ("gamma", "gae_lambda"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must lie between 0 and 1")
-        if not self.clip > 0:
-            raise ConfigError(f"clip is {self.clip}; it must be more than 0, for instance 0.3")
-        if not self.max_grad_norm > 0:
-            raise ConfigError(
-                f"max_grad_norm is {self.max_grad_norm}; it must be more than 0; inf disables clipping"
-            )
-        for name in ("minibatches", "epochs"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        bounds.check(self)
 
 
 class Samples(struct.PyTreeNode):

@@ -88,13 +88,13 @@ class SAC(OffPolicyAgent[SACLearner, Batch]):
         return jax.random.normal(key, (2, batch_size, self.action_size), jnp.float32)
 
     def update(
-        self, learner: SACLearner, batch: Batch, noise: Array, context: UpdateContext
+        self, learner: SACLearner, batch: Batch, draws: Array, context: UpdateContext
     ) -> tuple[SACLearner, Metrics]:
         config, scale = self.config, context.lr_scale
         rates = {"actor": scale * config.actor_lr, "critic": scale * config.critic_lr}
         rates |= {"log_alpha": scale * config.alpha_lr}
         rates = jax.tree.map(lambda rate: jnp.asarray(rate, jnp.float32), rates)
-        loss = lambda params: self._loss(params, learner.target, batch, noise)
+        loss = lambda params: self._loss(params, learner.target, batch, draws)
         fit, metrics = adam(learner.fit, loss, rates)
         return SACLearner(fit=fit, target=polyak(learner.target, fit.params["critic"], config.tau)), metrics
 

@@ -13,6 +13,7 @@ import numpy as np
 from flax import struct
 from jax import lax
 
+from homing import bounds
 from homing.agents.base import OffPolicyAgent, ReplayView, SpaceSpec
 from homing.agents.gaussian import mean_and_log_std, squash, squashed_sample
 from homing.errors import ConfigError
@@ -80,20 +81,10 @@ class SRLConfig:
     """Normalise states and goals by their running mean and standard deviation."""
 
     def __post_init__(self) -> None:
-        for name in ("gamma", "goal_gamma"):
-            if not 0 < getattr(self, name) < 1:
-                raise ConfigError(
-                    f"{name} is {getattr(self, name)}; it must lie between 0 and 1, both excluded"
-                )
-        for name in ("horizon", "hazard_bins", "occupancy_bins", "chunk", "dwell", "representation_dim"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if not (
-            min(self.future_ratio, self.current_ratio) >= 0 and self.future_ratio + self.current_ratio <= 1
-        ):
+        bounds.check(self)
+        if self.future_ratio + self.current_ratio > 1:
             raise ConfigError(
-                f"future_ratio {self.future_ratio} and current_ratio {self.current_ratio} must not be negative, "
-                "and not more than 1 together"
+                f"future_ratio {self.future_ratio} and current_ratio {self.current_ratio} must be at most 1 together"
             )
 
 
@@ -142,6 +133,8 @@ class SurvivalHead(nn.Module):
 
 class SRL(OffPolicyAgent[Fit, SRLBatch]):
     """Encoders, head, policy and temperature take one step together, from the old parameters."""
+
+    min_batch_size = 2  # pairs of a batch with other goals are kept apart
 
     def __init__(self, config: SRLConfig, spec: SpaceSpec):
         self.config, self.spec, self.chunk = config, spec, config.chunk
@@ -244,7 +237,7 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
     # Learning.
 
     def update(
-        self, learner: Fit, batch: SRLBatch, noise: Array, context: UpdateContext
+        self, learner: Fit, batch: SRLBatch, draws: Array, context: UpdateContext
     ) -> tuple[Fit, Metrics]:
         config, scale = self.config, context.lr_scale
         critic, actor = scale * config.critic_lr, scale * config.actor_lr
@@ -253,7 +246,7 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
             "head": jnp.asarray(critic, jnp.float32),
             "log_alpha": jnp.asarray(scale * config.alpha_lr, jnp.float32),
         }
-        return adam(learner, lambda params: self._loss(params, batch, noise), rates)
+        return adam(learner, lambda params: self._loss(params, batch, draws), rates)
 
     def _loss(self, params: Any, batch: SRLBatch, noise: Array) -> tuple[Array, Metrics]:
         obs = batch.obs

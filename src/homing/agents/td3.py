@@ -12,7 +12,6 @@ from jax import lax
 
 from homing.agents.actor_critic import ActorCriticConfig, Critics, forward, init_params, join, polyak, td_loss
 from homing.agents.base import OffPolicyAgent, SpaceSpec
-from homing.errors import ConfigError
 from homing.networks import ADAM, MLP, Fit, adam
 from homing.types import Array, Batch, Key, Metrics, Obs, UpdateContext
 
@@ -31,14 +30,6 @@ class TD3Config(ActorCriticConfig):
     """Both noises are clipped to ± this."""
     action_cost: float = 0.0
     """Weight of the mean squared action in the policy's loss; it keeps actions from saturating."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.delay < 1:
-            raise ConfigError(f"delay is {self.delay}; it must be at least 1, which means no delay")
-        for name in ("exploration_noise", "target_noise", "noise_clip", "action_cost"):
-            if not getattr(self, name) >= 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}; 0 means none")
 
 
 class TD3Learner(struct.PyTreeNode):
@@ -92,9 +83,9 @@ class TD3(OffPolicyAgent[TD3Learner, Batch]):
         return jax.random.normal(key, (batch_size, self.action_size), jnp.float32)
 
     def update(
-        self, learner: TD3Learner, batch: Batch, noise: Array, context: UpdateContext
+        self, learner: TD3Learner, batch: Batch, draws: Array, context: UpdateContext
     ) -> tuple[TD3Learner, Metrics]:
-        target = self._target(learner, batch, noise)
+        target = self._target(learner, batch, draws)
         loss = lambda params: self._critic_loss(params, batch, target)
         rate = jnp.asarray(context.lr_scale * self.config.critic_lr, jnp.float32)
         critic, metrics = adam(learner.critic, loss, rate)

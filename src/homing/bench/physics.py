@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from homing.bounds import check_value
 from homing.compile import xla
 from homing.compile.programs import in_groups
 from homing.envs import make
 from homing.envs.base import GoalEnv
-from homing.envs.info import check_size
 from homing.system import hardware
 from homing.types import EnvState, bytes_of
 
@@ -40,7 +40,7 @@ def physics_rows(
 
     compare: add the ratio to the same without the library's GPU kernels
     """
-    check_size("repeats", repeats)
+    check_value("repeats", repeats)
 
     def maker(case: tuple[str, int]) -> Callable[[int], Case]:
         return lambda beside: prepare(*case, steps, physics, compare)
@@ -54,7 +54,7 @@ def physics_rows(
 
 def bench_physics(env_id: str, num_envs: int, steps: int = 256, repeats: int = 5) -> dict[str, Any]:
     """Environment steps per second with random actions, and the cost of auto-reset."""
-    check_size("repeats", repeats)
+    check_value("repeats", repeats)
     return measure(prepare(env_id, num_envs, steps), repeats)
 
 
@@ -62,7 +62,7 @@ def prepare(
     env_id: str, num_envs: int, steps: int, physics: str | None = None, compare: bool = False
 ) -> Case:
     """Compile reset and steps of an environment."""
-    check_size("steps", steps)
+    check_value("steps", steps)
     env = make(env_id, num_envs=num_envs, physics=physics)
     begin = time.perf_counter()
     reset = jax.jit(env.reset).lower(jax.random.key(0)).compile()

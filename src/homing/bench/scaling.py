@@ -13,11 +13,11 @@ from homing.bench import case as bench_case
 from homing.bench import learner as bench_learner
 from homing.bench import physics as bench_physics
 from homing.bench import train as bench_train
+from homing.bounds import check_value
 from homing.compile.programs import groups, side_by_side
 from homing.config.plan import Schedule, human_bytes
 from homing.config.presets import preset as get_preset
 from homing.envs import make
-from homing.envs.info import check_size
 from homing.envs.registry import resolve
 from homing.errors import ConfigError, HomingError, unknown
 from homing.system.doctor import free_bytes
@@ -75,7 +75,7 @@ def points(what: str, seeds: tuple[int, ...], envs: tuple[int, ...], nets: tuple
         raise unknown("part of a scaling benchmark", what, (*QUANTITIES, "all"))
     for name, counts in (("seeds", seeds), ("num_envs", envs)):
         for count in counts:
-            check_size(name, count)
+            check_value(name, count)
     known = {name: (family, net) for family, own in NETS.items() for name, net in own.items()}
     for name in nets:
         if name not in known:

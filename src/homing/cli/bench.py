@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import tyro
 
-from homing.errors import ConfigError
+from homing.bounds import check_values
+from homing.cli.arguments import Flag, Json
+from homing.cli.paths import check_file
 
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
-Json = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="json")]
 Dtype = Literal["float32", "bfloat16"]
 bench_app = tyro.extras.SubcommandApp()
 
 
 class _Rows:
-    """Results as they come: to the terminal, or at the end as JSON; after each one the whole file again."""
+    """Results as they arrive: to the terminal, or at the end as JSON; the file is rewritten after each."""
 
     def __init__(self, as_json: bool, out: Path | None):
         self.as_json, self.out, self.rows = as_json, out, []
         if out is not None:
-            _check_file("--out", out)
+            check_file("--out", out)
 
     def add(self, row: dict[str, Any], text: str) -> None:
         from homing.runs.folder import write_json
@@ -41,22 +40,13 @@ class _Rows:
             print(json.dumps(self.rows, indent=1))
 
 
-def _check_file(flag: str, path: Path) -> None:
-    """Refuse what could not be written in the end."""
-    if path.is_dir():
-        raise ConfigError(f"{flag} {path} is a folder; name a file in it")
-    there = next(folder for folder in path.absolute().parents if folder.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise ConfigError(f"{flag} {path} cannot be written: {there} is no folder that you may write to")
-
-
 def _say(text: str) -> None:
-    """What is no result: kept apart from JSON."""
+    """Print a message that is not part of the JSON, to standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
 def _changes(**settings: Any) -> dict[str, Any]:
-    """Those that were given."""
+    """Settings that were given."""
     return {name: value for name, value in settings.items() if value is not None and value is not False}
 
 
@@ -64,9 +54,10 @@ def _net(dtype: str | None) -> dict[str, Any]:
     return {} if dtype is None else {"dtype": dtype}
 
 
-def _check_seconds(seconds: float) -> None:
-    if not seconds > 0:
-        raise ConfigError(f"seconds is {seconds:g}; it must be more than 0")
+def _check_counts(seconds: float, seeds: tuple[int, ...] = (), num_envs: int | None = None) -> None:
+    check_values(seconds=seconds, num_envs=num_envs)
+    for count in seeds:
+        check_values(seeds=count)
 
 
 def _ratio(row: dict[str, Any]) -> str:
@@ -86,28 +77,26 @@ def physics(
 ) -> None:
     """Measure environment steps per second, with auto-reset, under random actions.
 
-    Where several are measured, one that fails is named, and the others go on; the command then ends with 1.
-    On a GPU, several are compiled side by side before they are measured.
+    Where several are measured, one that fails is reported and the others continue; the exit code is then 1.
+    On a GPU, several are compiled in parallel before they are measured.
 
     Args:
         env: ids of environments, or `all`
-        num_envs: batch sizes to measure each at
+        num_envs: numbers of parallel environments to measure each with
         steps: environment steps in one timed run
-        repeats: timed runs, of which the median counts
-        physics: another pipeline than the environments' own
-        compare: measure each again without kernels of our own, and give the ratio
+        repeats: timed runs, of which the median is reported
+        physics: physics pipeline, instead of the environments' default
+        compare: measure each again without custom kernels, and report the ratio
         json_: print JSON instead of a table
         out: also write the JSON to this file
     """
     from homing.bench import physics as bench_physics
     from homing.envs import env_ids
-    from homing.envs.base import check_size
     from homing.envs.registry import resolve
 
     ids = env_ids() if env == ("all",) else tuple(resolve(id) for id in env)
-    for name, counts in (("num_envs", num_envs), ("steps", (steps,)), ("repeats", (repeats,))):
-        for count in counts:
-            check_size(name, count)
+    for count in num_envs:
+        check_values(num_envs=count, steps=steps, repeats=repeats)
     told, failed = _Rows(json_, out), []
     cases = [(id, count) for id in ids for count in num_envs]
     rows = bench_physics.physics_rows(cases, steps, repeats, physics, compare)
@@ -162,19 +151,19 @@ def train(
     Args:
         env: ids of environments
         seeds: numbers of seeds to measure each with
-        agent: what learns: crl, sac, td3 or ppo
-        preset: settings
-        her: with hindsight goals (sac, td3)
+        agent: the agent: crl, sac, td3, ppo or a registered one
+        preset: preset of the agent's settings
+        her: with hindsight experience replay (sac, td3)
         num_envs: environments of each seed, instead of the preset's
-        prefill_steps: rows of each lane before the first update: fewer, where the physics is slow
-        replay_dtype: how replay keeps states and actions, instead of the preset's
-        batch_size: rows of an update, instead of the preset's
+        prefill_steps: steps of each environment before the first update: fewer, where the physics is slow
+        replay_dtype: number format of states and actions in replay, instead of the preset's
+        batch_size: transitions in a batch, instead of the preset's
         net_dtype: arithmetic of the networks, instead of the preset's
-        seconds: to measure each, after compiling; as long again for the breakdown
-        physics: another pipeline than the environments' own
+        seconds: time to measure each, after compiling; as long again for the breakdown
+        physics: physics pipeline, instead of the environments' default
         breakdown: divide an iteration into its parts, each compiled by itself
         evaluation: compile and measure evaluation too
-        compare: measure each again in float32 as XLA compiles it by default, and give the ratio
+        compare: measure each again in float32 as XLA compiles it by default, and report the ratio
         cpu: compute on the CPU, even if there is a GPU
         json_: print JSON instead of lines
         out: also write the JSON to this file
@@ -183,7 +172,7 @@ def train(
     from homing.bench import table as bench_table
     from homing.bench import train as bench_train
 
-    _check_seconds(seconds)
+    _check_counts(seconds, seeds, num_envs)
     changes = _changes(
         her=her,
         num_envs=num_envs,
@@ -217,14 +206,14 @@ def learner(
     """Measure an agent's updates alone, on random batches: no physics is compiled.
 
     Args:
-        env: environments whose sizes of states, goals and actions the networks have
+        env: environments that give the sizes of states, goals and actions
         seeds: numbers of seeds to measure each with
-        agent: what learns: crl, sac, td3 or ppo
-        preset: settings
-        batch_size: rows of an update, instead of the preset's
+        agent: the agent: crl, sac, td3, ppo or a registered one
+        preset: preset of the agent's settings
+        batch_size: transitions in a batch, instead of the preset's
         net_dtype: arithmetic of the networks, instead of the preset's
-        seconds: to measure each, after compiling
-        compare: measure each again in float32 as XLA compiles it by default, and give the ratio
+        seconds: time to measure each, after compiling
+        compare: measure each again in float32 as XLA compiles it by default, and report the ratio
         cpu: compute on the CPU, even if there is a GPU
         json_: print JSON instead of lines
         out: also write the JSON to this file
@@ -234,7 +223,7 @@ def learner(
     from homing.bench import table as bench_table
     from homing.bench.case import make_case
 
-    _check_seconds(seconds)
+    _check_counts(seconds, seeds)
     told = _Rows(json_, out)
     api.choose_device(cpu)
     changes = _changes(batch_size=batch_size)
@@ -270,19 +259,19 @@ def scaling(
     Args:
         what: what to vary: seeds, envs, nets, or all of them one after the other
         env: id of an environment
-        agent: what learns: crl, sac, td3 or ppo
-        preset: settings
+        agent: the agent: crl, sac, td3, ppo or a registered one
+        preset: preset of the agent's settings
         seeds: numbers of seeds to measure with
         num_envs: numbers of environments to measure with
         nets: networks, for instance 2x256 4x1024 r64x256 (r: residual blocks); all known ones if not given
-        batch_size: rows of an update, instead of the preset's
+        batch_size: transitions in a batch, instead of the preset's
         net_dtype: arithmetic of the networks, instead of the preset's
-        seconds: to measure each point, after compiling
-        training: measure whole training at every point, physics and all
+        seconds: time to measure each point, after compiling
+        training: measure whole training at every point, with the physics
         cpu: compute on the CPU, even if there is a GPU
         json_: print JSON instead of lines
         out: also write the JSON to this file, after every point
-        figure: draw it: a file that ends with .png, .pdf or .svg
+        figure: draw a figure to this file, which ends with .png, .pdf or .svg
     """
     from homing import api
     from homing.bench import figures as bench_figures
@@ -290,7 +279,8 @@ def scaling(
 
     if figure is not None:
         bench_figures.check_figure(figure)
-        _check_file("--figure", figure)
+        check_file("--figure", figure)
+    _check_counts(seconds)
     told = _Rows(json_, out)
     asked = bench_scaling.points(what, seeds, num_envs, nets)
     settings = bench_scaling.Settings(env, agent, preset, seconds, training, net_dtype, batch_size)

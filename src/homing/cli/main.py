@@ -1,4 +1,4 @@
-"""The command line: commands, no logic."""
+"""The command line: `main` dispatches, the other modules hold the commands."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import tyro
@@ -13,47 +14,37 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from homing import plugins
 from homing.cli import interrupts
 from homing.cli import policies as cli_policies
+from homing.cli import recipes as cli_recipes
 from homing.cli import report as cli_report
-from homing.cli import show as cli_see
+from homing.cli import show as cli_show
 from homing.cli import train as cli_train
+from homing.cli.arguments import ABOUT_IMPORT, Json, numbers, take_imports
 from homing.cli.bench import bench_app
+from homing.cli.guard import guarded
 from homing.compile import export_cache
-from homing.errors import ConfigError, HomingError
+from homing.errors import unknown
 from homing.version import __version__
 
 app = tyro.extras.SubcommandApp()
 
-Options = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE", help_behavior_hint="")]
-
-
-def parse_options(settings: tuple[str, ...]) -> dict[str, Any]:
-    """`("task.within=0.3",)` as a mapping; values are read as JSON where they are, else as text."""
-    options = {}
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals:
-            raise ConfigError(
-                f"an option is written NAME=VALUE, for instance task.within=0.3, not {setting!r}"
-            )
-        try:
-            options[name] = json.loads(text)
-        except json.JSONDecodeError:
-            options[name] = text
-    return options
-
 
 @app.command(name="envs")
-def envs(json_: Annotated[bool, tyro.conf.arg(name="json")] = False) -> None:
-    """List the environments.
+def envs(
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = "",
+    json_: Json = False,
+) -> None:
+    """List the environments, all or those whose name contains a text.
 
     Args:
+        name: part of the ids or aliases to list, for instance maze; all by default
         json_: print JSON, with the names of all state entries, instead of a table
     """
-    from homing.envs import ALIASES, env_ids, make
+    from homing.envs import ALIASES, make
 
-    infos = [make(id).spec for id in env_ids()]
+    infos = [make(id).spec for id in _matching_envs(name)]
     if json_:
         rows = [dataclasses.asdict(info) for info in infos]
         for row in rows:
@@ -61,11 +52,12 @@ def envs(json_: Annotated[bool, tyro.conf.arg(name="json")] = False) -> None:
         print(json.dumps(rows, indent=1))
         return
     table = Table(title=f"{len(infos)} environments")
-    for heading in ("id", "body", "task", "arena", "physics", "dt"):
+    table.add_column("id", no_wrap=True, min_width=max(len(info.id) for info in infos))
+    for heading in ("body", "task", "arena", "physics", "dt"):
         table.add_column(heading)
     for heading in ("state", "goal", "action", "within", "length"):
         table.add_column(heading, justify="right")
-    table.add_column("ends early")
+    table.add_column("terminates")
     for i in infos:
         sizes = (i.state_dim, i.goal_dim, i.action_dim, f"{i.threshold:g}", i.episode_length)
         early = "yes" if i.ends_early else ""
@@ -73,9 +65,21 @@ def envs(json_: Annotated[bool, tyro.conf.arg(name="json")] = False) -> None:
     _console(wide=True).print(table)
 
 
+def _matching_envs(text: str) -> list[str]:
+    """Ids that contain a text, or one of whose aliases does."""
+    from homing.envs import ALIASES, env_ids
+
+    part = text.lower()
+    aliased = {own for alias, own in ALIASES.items() if part in alias}
+    found = [id for id in env_ids() if part in id or id in aliased]
+    if not found:
+        raise unknown("environment", text, (*env_ids(), *ALIASES))
+    return found
+
+
 @app.command(name="doctor")
-def doctor(json_: Annotated[bool, tyro.conf.arg(name="json")] = False) -> None:
-    """Check versions, devices, memory and drawing, and say what to do about what is wrong.
+def doctor(json_: Json = False) -> None:
+    """Check versions, devices, memory and rendering, and name the fix for what is wrong.
 
     Args:
         json_: print JSON instead of text
@@ -110,27 +114,43 @@ def command() -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """The command line, also for a script with parts of its own, such as an agent it registers."""
-    args = list(sys.argv[1:] if argv is None else argv)
+    with guarded():
+        _dispatch(list(sys.argv[1:] if argv is None else argv))
+
+
+def _dispatch(args: list[str]) -> None:
+    modules, args = take_imports(args)
     if args == ["--version"]:
         print(f"homing {__version__}")
         return
-    try:
-        if args[:1] == ["train"]:
-            cli_train.train(args[1:])
-        elif args[:1] == ["study"]:
-            from homing.cli import study as cli_study
+    plugins.import_modules(modules)
+    _check_command("command", app, args)
+    if args[:1] == ["train"]:
+        cli_train.train(args[1:])
+    elif args[:1] == ["study"]:
+        from homing.cli.study import study_app
 
-            cli_study.main(args[1:])
-        elif args[:1] == ["bench"]:
-            bench_app.cli(prog="homing bench", description="Measure speed on this machine.", args=args[1:])
-        else:
-            app.cli(prog="homing", description="Goal-conditioned reinforcement learning.", args=args)
-    except HomingError as error:
-        print(f"homing: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except KeyboardInterrupt as error:
-        print("homing: interrupted", file=sys.stderr)
-        raise SystemExit(interrupts.exit_code(error)) from None
+        _run_app("study", study_app, "Studies: grids of runs, and the figures they make.", args[1:])
+    elif args[:1] == ["bench"]:
+        _run_app("bench", bench_app, "Measure speed on this machine.", args[1:])
+    else:
+        with numbers:
+            about = f"Goal-conditioned reinforcement learning. {ABOUT_IMPORT}"
+            app.cli(prog="homing", description=about, args=args)
+
+
+def _run_app(name: str, commands: tyro.extras.SubcommandApp, about: str, args: Sequence[str]) -> None:
+    """A group of commands, such as `homing bench`."""
+    _check_command(f"command of homing {name}", commands, args)
+    with numbers:
+        commands.cli(prog=f"homing {name}", description=about, args=args)
+
+
+def _check_command(kind: str, commands: Any, args: Sequence[str]) -> None:
+    """Answer a command that does not exist with those most like it."""
+    known = list(commands._subcommands)
+    if args and not args[0].startswith("-") and args[0] not in known:
+        raise unknown(kind, args[0], known)
 
 
 @app.command(name="bench")
@@ -140,7 +160,7 @@ def _bench() -> None:
 
 @app.command(name="study")
 def _study() -> None:
-    """Whole studies and their figures: `homing study list`, `plan`, `run`, `status`, `report`."""
+    """Run studies (grids of runs) and draw their figures: `homing study list`, `plan`, `run`, `status`, `report`."""
 
 
 @app.command(name="train")
@@ -152,10 +172,11 @@ app.command(name="resume")(cli_train.resume)
 app.command(name="eval")(cli_train.evaluate)
 app.command(name="report")(cli_report.report)
 app.command(name="watch")(cli_report.watch)
-app.command(name="render")(cli_see.render)
-app.command(name="play")(cli_see.play)
+app.command(name="render")(cli_show.render)
+app.command(name="play")(cli_show.play)
 app.command(name="export")(cli_policies.export)
 app.command(name="policies")(cli_policies.policies)
+app.command(name="recipes")(cli_recipes.recipes)
 
 
 if __name__ == "__main__":

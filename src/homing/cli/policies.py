@@ -1,4 +1,4 @@
-"""Commands about trained policies: `export`, `policies`."""
+"""Commands on trained policies: `export`, `policies`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table
 
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
-Json = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="json")]
+from homing.bounds import check_values
+from homing.cli import paths
+from homing.cli.arguments import Flag, Json
 
 
 def export(
@@ -28,10 +29,10 @@ def export(
 
     Args:
         run: folder of the run
-        out: file to write; its name ends in .homing
+        out: file to write; its name ends in .safetensors
         seed: the most successful seed, all of them, or one by its number
         which: the last policies or those of the best evaluation
-        episodes: evaluate on as many fresh starts and goals; the card quotes the run's evaluation otherwise
+        episodes: evaluate on this many fresh episodes; by default the card quotes the run's own evaluation
         float16: store numbers in 16 bits, which halves the file
         cpu: compute on the CPU, even if there is a GPU
     """
@@ -40,7 +41,8 @@ def export(
     from homing.policies.store import check_file, read_policies
     from homing.runs.folder import RunFolder
 
-    check_file(out)
+    check_values(episodes=episodes)
+    check_file(paths.check_file("--out", out))
     RunFolder.existing(run)
     api.choose_device(cpu)
     path = api.export(run, out, seed=seed, which=which, episodes=episodes, half=float16)  # type: ignore[arg-type]
@@ -56,7 +58,7 @@ def policies(
     policy: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")] = None,
     json_: Json = False,
 ) -> None:
-    """List the policies that come with Homing, or show the model card of one.
+    """List the policies that ship with Homing, or show the model card of one.
 
     Args:
         policy: a shipped policy or a policy file, to show its card
@@ -72,7 +74,9 @@ def policies(
         print(json.dumps({name: p.card for name, p in found.items()}, indent=1))
         return
     table = Table(title=f"{len(found)} shipped policies: homing play NAME")
-    for heading in ("name", "environment", "agent"):
+    # The name is what one types: other columns may wrap, it may not.
+    table.add_column("name", no_wrap=True, min_width=max(map(len, found), default=0))
+    for heading in ("environment", "agent"):
         table.add_column(heading)
     for heading in ("steps", "seeds", "success", "size"):
         table.add_column(heading, justify="right")

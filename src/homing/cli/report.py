@@ -1,4 +1,4 @@
-"""Commands that show what runs have come to: `report` and `watch`."""
+"""Commands that show the results of runs: `report` and `watch`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
+
+from homing.bounds import check_values
+from homing.cli.paths import check_file, check_folder
 
 Runs = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 By = Literal["settings", "agent", "run"]
@@ -23,19 +26,24 @@ def report(
     by: By = "settings",
     title: str | None = None,
 ) -> None:
-    """Write a page about some runs, and figures and a table of them where asked for.
+    """Write a page that compares runs, and optionally figures and a table of them.
 
     Args:
-        runs: folders of runs, folders that hold some, metrics files, or patterns; `runs` if not given
+        runs: folders of runs, folders that contain runs, metrics files, or patterns; `runs` by default
         out: page to write
-        figures: folder for figures of papers
-        formats: of the figures
+        figures: folder for figures in the style of papers
+        formats: file formats of the figures
         csv: file for all evaluations of all seeds
         by: one line for each agent with its settings, for each agent, or for each run
         title: heading of the page
     """
     from homing.report.build import write_report
 
+    check_file("--out", out)
+    if csv is not None:
+        check_file("--csv", csv)
+    if figures is not None:
+        check_folder("--figures", figures)
     say = partial(print, flush=True)
     written = write_report(
         runs or ("runs",), out, figures=figures, formats=formats, csv=csv, by=by, title=title, say=say
@@ -59,15 +67,16 @@ def watch(
     title: str | None = None,
     browser: bool = True,
 ) -> None:
-    """Show a page on this machine whose curves grow while runs go on.
+    """Serve a page on this machine whose curves are updated while runs continue.
 
     Args:
-        runs: as of `homing report`; runs that begin later in a named folder appear too
-        port: of the page's address on this machine; 0 takes any that is free
+        runs: as for `homing report`; runs that start later in a named folder appear too
+        port: port of the page; 0 takes any that is free
         by: one line for each agent with its settings, for each agent, or for each run
         title: heading of the page
         browser: open the page; --no-browser only prints its address
     """
     from homing.report.server import watch_runs
 
+    check_values(port=port)
     watch_runs(runs or ("runs",), port=port, by=by, title=title, browser=browser)

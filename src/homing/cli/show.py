@@ -1,19 +1,23 @@
-"""Commands that show: `render` (films, paths, maps) and `play` (live)."""
+"""Commands that show policies: `render` (films, paths, maps) and `play` (live)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from homing.bounds import check_values
+from homing.cli.arguments import Flag, Options, parse_options
+from homing.cli.paths import check_file
 from homing.errors import ConfigError, unknown
 
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+if TYPE_CHECKING:
+    from homing.play.sources import Choice
+
 Sources = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN|POLICY|ENV")]
 Place = Annotated[str | None, tyro.conf.arg(metavar="X,Y")]
-Options = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE", help_behavior_hint="")]
 PANEL = (640, 480), (480, 360)  # pixels of one film alone, and of each of several
 
 
@@ -33,38 +37,38 @@ def render(
     width: int | None = None,
     height: int | None = None,
     physics: str | None = None,
-    option: Options = (),
+    env_option: Options = (),
     cpu: Flag = False,
 ) -> None:
-    """Films of policies side by side, their paths from above, or what their critics think of every place.
+    """Render films of policies side by side, their paths from above, or maps of their critics' values.
 
     Args:
         what: run folders, policy files, shipped policies, or the id of an environment
         out: a film (.mp4, .gif) or its last step (.png); figures of --paths and --map are .png, .pdf or .svg
-        goal: go to this place instead of drawn ones
-        seed: whose policies: 0,1,2, the best or all; the first of each run if not given
+        goal: fixed goal, instead of sampled ones
+        seed: seeds whose policies to show: 0,1,2, best or all; the first of each run by default
         which: the last policies of a run or the best
         paths: plot the paths of many episodes over the layout
-        map: plot the critic's view, of all goals from a state or of all states for a goal
-        at: where the robot, or what it carries, stands in the map of goals; its start if not given
-        steps: environment steps of a film; an episode, or 100 of an environment alone, if not given
-        episodes: how many paths to plot
-        start_seed: of starts and goals
-        policy: show an environment with random actions or none
-        width: pixels of each film; 640, of several 480
-        height: pixels of each film; 480, of several 360
-        physics: another pipeline than the environment's own, where no policy is shown
-        option: settings of body, task or arena where no policy is shown, for instance task.within=0.3
+        map: plot the critic's value, of all goals from a state or of all states for a goal
+        at: position of the robot, or of what it carries, in the map of goals; its start by default
+        steps: environment steps of a film; by default an episode, or 100 steps of an environment alone
+        episodes: number of paths to plot
+        start_seed: random seed of starts and goals
+        policy: show an environment with random actions or with zero actions
+        width: pixels of each film; 640, or 480 where there are several
+        height: pixels of each film; 480, or 360 where there are several
+        physics: physics pipeline of an environment alone, instead of its default
+        env_option: settings of body, task or arena where no policy is shown, for instance task.within=0.3
         cpu: compute on the CPU, even if there is a GPU
     """
     from homing import api
 
     if paths and map:
         raise ConfigError("--paths and --map are two figures; ask for one at a time")
-    _check_sizes(steps=steps, episodes=episodes, width=width, height=height)
+    check_values(steps=steps, episodes=episodes, width=width, height=height, start_seed=start_seed)
     _check_out(out, figure=paths or map is not None)
-    alone = _environment(what, policy, changed=physics is not None or bool(option))
-    if alone is None and (physics is not None or option):
+    alone = _environment(what, policy, changed=physics is not None or bool(env_option))
+    if alone is None and (physics is not None or env_option):
         raise ConfigError(
             "a policy brings its environment; --physics and --env-option are for an environment alone"
         )
@@ -76,19 +80,12 @@ def render(
     elif map is not None:
         print(f"wrote {_map(what, seed, which, map, start_seed, goal, at, out)}")
     else:
-        cast = _cast(what, alone, policy, seed, which, physics, option)
+        cast = _cast(what, alone, policy, seed, which, physics, env_option)
         print(f"wrote {_film(cast, steps, start_seed, goal, out, width, height)}")
 
 
-def _check_sizes(**sizes: int | None) -> None:
-    from homing.envs.base import check_size
-
-    for name, value in sizes.items():
-        if value is not None:
-            check_size(name, value)
-
-
 def _check_out(out: Path, figure: bool) -> None:
+    check_file("--out", out)
     if figure:
         from homing.viz.plots import check_output
     else:
@@ -102,13 +99,13 @@ def _environment(what: Sequence[str], policy: str | None, changed: bool) -> str 
     The name of an environment that a policy is shipped for means the policy, unless the environment is to
     have something `changed` or an untrained policy.
     """
-    from homing.envs.registry import ALIASES, ENVIRONMENTS
+    from homing.envs.registry import env_ids, is_env
     from homing.policies import shipped_names
     from homing.policies.store import locate
 
     if not what:
         raise ConfigError("name what to show: a run's folder, a policy or an environment")
-    known = [name for name in what if (name in ENVIRONMENTS or name in ALIASES) and not Path(name).exists()]
+    known = [name for name in what if is_env(name) and not Path(name).exists()]
     if known and (policy is not None or changed or known[0] not in shipped_names()):
         if len(what) > 1:
             raise ConfigError(f"{known[0]} is an environment without a policy; it is shown alone")
@@ -116,7 +113,7 @@ def _environment(what: Sequence[str], policy: str | None, changed: bool) -> str 
     for name in what:
         plain = len(Path(name).parts) == 1 and not Path(name).suffix and not Path(name).exists()
         if plain and name not in shipped_names():
-            raise unknown("environment or shipped policy", name, (*ENVIRONMENTS, *shipped_names()))
+            raise unknown("environment or shipped policy", name, (*env_ids(), *shipped_names()))
         locate(name)
     if policy is not None:
         raise ConfigError(f"--policy {policy} is for an environment alone, and {what[0]} is none")
@@ -132,7 +129,6 @@ def _cast(
     physics: str | None,
     option: tuple[str, ...],
 ) -> list[Any]:
-    from homing.cli.main import parse_options
     from homing.viz import video
 
     if alone is None:
@@ -181,32 +177,37 @@ def play(
     seed: int | None = None,
     which: Literal["last", "best"] = "last",
     env: str | None = None,
+    host: str = "127.0.0.1",
     port: int | None = None,
     open_: Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="open")] = False,
 ) -> None:
-    """A page on this machine where you move the goal and the agent goes there, live.
+    """A page on this machine where you set goals and watch the policy reach them, live.
 
     Args:
-        what: run folders, policy files, shipped policies or environments; the first is played, the others
-            can be switched to, as can all shipped policies
+        what: run folders, policy files, shipped policies or environments; the first is loaded, the others
+            can be chosen on the page, as can all shipped policies
         seed: whose policy, the first of the run if not given
         which: the last policy of a run or its best
-        env: play in this environment instead of the policy's own
+        env: act in this environment instead of the policy's own
+        host: name or address of this machine to serve on; the default is reachable from this machine only
         port: of the page; 8080 or the next that is free if not given
         open_: open the page in the browser
     """
     from homing import api
-    from homing.play.session import Choice, check_source
+    from homing.play.server import check_host
+    from homing.play.sources import Choice, check_source
     from homing.policies import shipped_names
 
+    check_values(seed=seed)
     sources = what or shipped_names()
     if not sources:
         raise ConfigError("name what to play: a run's folder, a policy or an environment")
     for source in sources:
         check_source(source)
     _check_env(env)
-    api.choose_device(cpu=True)  # one robot is no work for a GPU
-    _serve(Choice(sources[0], seed, which, env), (*sources, *shipped_names()), port, open_)
+    check_host(host)
+    api.choose_device(cpu=True)  # a single environment gains nothing from a GPU
+    _serve(Choice(sources[0], seed, which, env), (*sources, *shipped_names()), host, port, open_)
 
 
 def _check_env(env: str | None) -> None:
@@ -216,24 +217,31 @@ def _check_env(env: str | None) -> None:
         resolve(env)
 
 
-def _serve(choice: Any, sources: Sequence[str], port: int | None, show: bool) -> None:
+def _serve(choice: Choice, sources: Sequence[str], host: str, port: int | None, show: bool) -> None:
     import webbrowser
 
     from homing.play.server import Player, free_port
     from homing.play.session import Session
 
-    port, said = free_port(port)
-    if said:
-        print(said)
-    print(f"preparing {choice.env or choice.source}; the first time takes a while …", flush=True)
+    port, message = free_port(port, host)
+    if message:
+        print(message)
+    print(f"loading {choice.env or choice.source}; the first time, it has to be compiled …", flush=True)
     session = Session(choice, sources)
     sim = session.sim
     print(
         f"a step of {sim.dt:g} s takes {1e3 * sim.step_seconds:.2f} ms: "
         f"{sim.dt / sim.step_seconds:.0f} × real time on this machine"
     )
-    player = Player(session, port, f"{choice.source} · Homing")
-    print(f"open {player.address} (only this machine can); Ctrl-C ends", flush=True)
+    player = Player(session, port, f"{Path(choice.source).name} · Homing", host)
+    if player.is_local:
+        print(f"open {player.address} (only this machine can); Ctrl-C ends", flush=True)
+    else:
+        print(f"open {player.address}; Ctrl-C ends")
+        print(
+            f"anyone who has this address and reaches {host} can use the page; it is not encrypted",
+            flush=True,
+        )
     if show:
         webbrowser.open(player.address)
     try:

@@ -11,7 +11,9 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from homing.cli.train import Flag, Json
+from homing.bounds import check_values
+from homing.cli.arguments import Flag, Json, parse_options
+from homing.cli.paths import check_file, check_folder
 from homing.errors import ConfigError
 
 study_app = tyro.extras.SubcommandApp()
@@ -22,13 +24,9 @@ Set = Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="NAME=VALUE",
 Executor = Literal["local", "slurm", "submitit-local"]
 
 
-def main(args: list[str]) -> None:
-    study_app.cli(prog="homing study", description="Whole studies, and the figures they make.", args=args)
-
-
 @study_app.command(name="list")
 def list_studies(json_: Json = False) -> None:
-    """List the studies that come along.
+    """List the studies that ship with the package.
 
     Args:
         json_: print JSON instead of a table
@@ -50,7 +48,8 @@ def list_studies(json_: Json = False) -> None:
         print(json.dumps(told, indent=1))
         return
     shown = Table(title="studies: homing study run NAME, or a file of your own")
-    for heading in ("name", "what", "grid"):
+    shown.add_column("name", no_wrap=True, min_width=max(len(study.name) for study in studies))
+    for heading in ("title", "grid"):
         shown.add_column(heading)
     shown.add_column("runs", justify="right")
     shown.add_column("seeds", justify="right")
@@ -62,9 +61,9 @@ def list_studies(json_: Json = False) -> None:
 
 
 def _choice(scale: float, seeds: int | None, settings: tuple[str, ...]) -> Any:
-    from homing.cli.main import parse_options
     from homing.studies.points import Choice
 
+    check_values(scale=scale, seeds=seeds)
     return Choice(scale=scale, seeds=seeds, changes=parse_options(settings))
 
 
@@ -77,17 +76,15 @@ def _where(
     cluster: tuple[str, ...],
     wait: bool = True,
 ) -> Any:
-    from homing.cli.main import parse_options
     from homing.studies.running import Where
 
+    check_values(workers=workers, population=population, memory=memory)
     if workers != 0 or executor != "local":
         # Workers compute, this process plans: a GPU that it saw would not be theirs.
         import jax
 
         if cpu or not os.environ.get("JAX_PLATFORMS"):
             jax.config.update("jax_platforms", "cpu")
-    if population is not None and population < 1:
-        raise ConfigError(f"population is {population}; it must be at least 1")
     bytes_ = None if memory is None else int(memory * 2**30)
     return Where(executor, workers, cpu, population, bytes_, parse_options(cluster), wait)
 
@@ -106,18 +103,18 @@ def plan(
     cpu: Flag = False,
     json_: Json = False,
 ) -> None:
-    """Say how many programs a study is, how long they take, and how much memory and disk.
+    """Plan a study: how many programs, how long they take, and how much memory and disk they need.
 
     Args:
         study: name that `homing study list` shows, or a file
-        scale: share of the length, replay, prefill and evaluations
-        seeds: of each run, instead of the study's number
-        only: runs with these labels
-        set_: settings that stand above the study's, for instance num_envs=64
-        workers: programs at once; one for each GPU, or one on the CPU, if not given
-        population: most seeds in one program; as many as fit in memory if not given
+        scale: fraction of the length, replay, prefill and evaluations
+        seeds: number of seeds of each run, instead of the study's
+        only: select runs with these labels
+        set_: settings that override the study's, for instance num_envs=64
+        workers: programs that run at once; by default one for each GPU, or one on the CPU
+        population: most seeds in one program; by default as many as fit in memory
         memory: GiB of a device to plan for, instead of this machine's
-        measure: train each program for some seconds first, to know its speed
+        measure: train each program for some seconds first, to measure its speed
         cpu: plan for the CPU, even if there is a GPU
         json_: print JSON, with every program, instead of text
     """
@@ -154,27 +151,29 @@ def run(
     wait: bool = True,
     cpu: Flag = False,
 ) -> None:
-    """Run what is left of a study: from the start, or from where it was stopped or killed.
+    """Run what is left of a study, from the start or from where it was stopped or killed.
 
     Args:
-        study: name that `homing study list` shows, a file, or the folder of a study to go on with
-        scale: share of the length, replay, prefill and evaluations, for a quick look at the whole path
-        seeds: of each run, instead of the study's number
-        only: runs with these labels, for instance objective=dpo,infonce
-        set_: settings that stand above the study's, for instance num_envs=64
-        out: folder of the study; studies/NAME if not given
+        study: name that `homing study list` shows, a file, or the folder of a study to continue
+        scale: fraction of the length, replay, prefill and evaluations, for a quick trial of the whole study
+        seeds: number of seeds of each run, instead of the study's
+        only: select runs with these labels, for instance objective=dpo,infonce
+        set_: settings that override the study's, for instance num_envs=64
+        out: folder of the study; studies/NAME by default
         executor: local processes, Slurm, or submitit's own local jobs
-        workers: programs at once; one for each GPU, or one on the CPU, if not given; 0 stays in this process
-        population: most seeds in one program; as many as fit in memory if not given
+        workers: programs that run at once; by default one for each GPU, or one on the CPU; 0 uses this process
+        population: most seeds in one program; by default as many as fit in memory
         memory: GiB of a device of the cluster, so that programs fit it
         cluster: options of Slurm, for instance partition=gpu timeout_min=240 array_parallelism=8
-        wait: stay until all jobs of a cluster have ended
+        wait: wait until all jobs of a cluster have ended
         cpu: compute on the CPU, even if there is a GPU
     """
     from homing.studies import running
     from homing.studies.points import parse_only
 
     where = _where(executor, workers, cpu, population, memory, cluster, wait)
+    if out is not None:
+        check_folder("--out", out)
     folder = running.opened(study, _choice(scale, seeds, set_), out)
     going_on = Path(study).is_dir()
     raise SystemExit(running.run(folder, parse_only(only), where, _say, going_on=going_on))
@@ -192,17 +191,17 @@ def retry(
     wait: bool = True,
     cpu: Flag = False,
 ) -> None:
-    """Try programs again that failed, all or some of them, and nothing else.
+    """Retry programs that failed, all or some of them, and nothing else.
 
     Args:
         study: name or folder of the study
-        only: runs with these labels
+        only: select runs with these labels
         out: folder of the study
         executor: local processes, Slurm, or submitit's own local jobs
-        workers: programs at once
-        cluster: options of Slurm
-        fresh: from the beginning, without their checkpoints
-        wait: stay until all jobs of a cluster have ended
+        workers: programs that run at once
+        cluster: options of Slurm, for instance partition=gpu
+        fresh: start again from scratch, without the checkpoints
+        wait: wait until all jobs of a cluster have ended
         cpu: compute on the CPU, even if there is a GPU
     """
     from homing.studies import running
@@ -217,7 +216,7 @@ def retry(
 
 @study_app.command(name="status")
 def status(study: Name, out: Path | None = None, json_: Json = False) -> None:
-    """Say how a study stands: what is finished, runs, waits or has failed, and why.
+    """Show a study's status: what is finished, running, waiting or failed, and why.
 
     Args:
         study: name or folder of the study
@@ -244,17 +243,19 @@ def report(
     metric: str | None = None,
     json_: Json = False,
 ) -> None:
-    """Make the figure of a study, with IQM and intervals, and the numbers in it; a table alone will do.
+    """Draw the figure of a study, with IQM and intervals, and print its numbers; a table is enough.
 
     Args:
         source: name or folder of a study, or a table (.csv) of one
-        out: folder to write to; the study's own, or the table's, if not given
-        metric: another metric than the study's, for instance eval/time_near_goal
+        out: folder to write to; by default the study's own, or the table's
+        metric: metric to show instead of the study's, for instance eval/time_near_goal
         json_: print the numbers as JSON instead of a table
     """
     from homing.studies import running
     from homing.studies.report import cells, write_report
 
+    if out is not None:
+        check_folder("--out", out)
     where = source if Path(source).exists() else running.found(source).path
     told = write_report(where, out, metric)
     if json_:
@@ -276,7 +277,7 @@ def merge(
     sources: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="STUDY|TABLE")],
     out: Path,
 ) -> None:
-    """Put the results of one study, from one machine or several, into one table.
+    """Merge the results of one study, from one machine or several, into one table.
 
     Args:
         sources: folders of the study, or tables of it
@@ -288,16 +289,17 @@ def merge(
         raise ConfigError(f"{out} should end in .csv")
     if not sources:
         raise ConfigError("name the folders or tables to put together")
+    check_file("--out", out)
     print(f"wrote {table.merge(sources, out)}")
 
 
 @study_app.command(name="work")
 def work(study: Annotated[Path, tyro.conf.Positional], program: Annotated[str, tyro.conf.Positional]) -> None:
-    """Train one program of a study; what workers run.
+    """Train one program of a study; this is what workers run.
 
     Args:
         study: folder of the study
-        program: its id
+        program: id of the program
     """
     from homing.studies.worker import work_here
 

@@ -1,84 +1,74 @@
-"""Commands that train, go on with and evaluate: `train`, `resume`, `eval`."""
+"""Commands that train, continue and evaluate runs: `train`, `resume`, `eval`."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
 from rich.table import Table
-from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from homing.config.parsing import parse_count, parse_ratio
+from homing import bounds, plugins
+from homing.cli.arguments import (
+    ABOUT_IMPORT,
+    Flag,
+    Json,
+    flags_of,
+    numbers,
+    parse_options,
+    split,
+    value_of,
+)
+from homing.cli.paths import check_folder
 from homing.errors import ConfigError
 
 Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-Json = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="json")]
-numbers = ConstructorRegistry()
-
-
-@numbers.primitive_rule
-def _numbers(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    rules = {int: ("INT", parse_count), float: ("FLOAT", parse_ratio)}
-    if info.type not in rules:
-        return None
-    metavar, parse = rules[info.type]
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar=metavar,
-        instance_from_str=lambda args: parse(args[0]),
-        is_instance=lambda value: isinstance(value, info.type),
-        str_from_instance=lambda value: [f"{value:g}" if isinstance(value, float) else str(value)],
-    )
-
-
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainArguments:
-    """What `homing train` takes, whatever the agent."""
+    """Arguments of `homing train` that do not depend on the agent."""
 
     agent: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="AGENT")]
-    """What learns: crl, sac, td3 or ppo; the flags below are those of the agent named."""
+    """The agent, which decides the flags below: crl, srl, sac, td3, ppo, a registered one, or best."""
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
-    """Where: an id that `homing envs` lists."""
+    """The environment: an id that `homing envs` lists."""
     seeds: int = 1
-    """How many seeds to train side by side: 0, 1, and so on."""
+    """Number of seeds to train in parallel: 0, 1, and so on."""
     seed_list: str | None = None
-    """The seeds themselves instead, for instance 3,4."""
+    """The seeds themselves, instead of --seeds, for instance 3,4."""
     steps: int | None = None
     """Environment steps of each seed, for instance 50M; short for --total-steps."""
     preset: str = "paper"
     """Settings to start from; every flag below changes one of them."""
     out: Path | None = None
-    """A new folder for the run; runs/ENV-AGENT-TIME if not given."""
+    """A new folder for the run; runs/ENV-AGENT-TIME by default."""
     eval_env: str | None = None
     """Evaluate in this environment instead of the one trained in."""
     episode_length: int = 1000
     """Time limit of an episode, in steps."""
     physics: str | None = None
-    """Another pipeline than the environment's own."""
+    """Physics pipeline, instead of the environment's default."""
     reward: Literal["sparse", "dense"] = "sparse"
-    """What the environment pays: 1 within the threshold, or its body's dense reward. CRL uses neither."""
+    """Reward: 1 within the threshold, or the body's dense reward. CRL uses neither."""
     env_option: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")] = ()
     """Settings of body, task or arena, for instance task.within=0.3."""
     cpu: Flag = False
     """Compute on the CPU, even if there is a GPU."""
     devices: str | None = None
-    """Spread seeds and environments over so many devices: a number, or all."""
+    """Shard seeds and environments over this many devices: a number, or all."""
     multi_host: Flag = False
-    """This process is one of several, on one machine or more, that share the run."""
+    """This process is one of several, on one or more machines, that share the run."""
     fit: Flag = False
-    """If the memory is short, take the largest settings that fit instead of refusing."""
+    """Where memory is short, use the largest settings that fit instead of refusing."""
     dry_run: Flag = False
-    """Print the plan and what it needs, and stop."""
+    """Print the plan and the memory it needs, and stop."""
     quiet: Flag = False
-    """Print nothing but warnings, and the run's folder at the end."""
+    """Print only warnings, and the run's folder at the end."""
 
 
 def train_arguments(agent: str, preset: str, env: str | None = None) -> type:
@@ -95,31 +85,61 @@ def train_arguments(agent: str, preset: str, env: str | None = None) -> type:
     return dataclasses.make_dataclass("Arguments", fields, bases=(TrainArguments,), frozen=True)
 
 
-def _chosen(args: list[str]) -> tuple[str, str, str | None]:
-    """Agent, preset and environment, which decide what the other flags are."""
-    preset = "paper"
-    for i, arg in enumerate(args):
-        if arg == "--preset" and i + 1 < len(args):
-            preset = args[i + 1]
-        elif arg.startswith("--preset="):
-            preset = arg.partition("=")[2]
-    named = list(itertools.takewhile(lambda arg: not arg.startswith("-"), args))
-    return named[0] if named else "crl", preset, named[1] if len(named) > 1 else None
+def arranged(args: Sequence[str]) -> tuple[list[str], tuple[str, str, str | None]]:
+    """The arguments with agent and environment first; and agent, preset, environment, on which the flags depend."""
+    from homing.agents import agent_names
+    from homing.config.presets import DEFAULT
+    from homing.config.recipes import BEST, recipe_for
+
+    names, rest = split(args, _all_flags(), (*agent_names(), BEST))
+    if names[:1] == [BEST] and len(names) > 1:
+        if value_of("--preset", rest) is not None:
+            raise ConfigError(
+                "best has a preset of its own; name an agent to choose another (homing recipes)"
+            )
+        recipe = recipe_for(names[1])
+        names, rest = [recipe.agent, *names[1:]], ["--preset", recipe.preset, *rest]
+    agent = names[0] if names else "crl"
+    env = names[1] if len(names) > 1 else None
+    return [*names, *rest], (agent, value_of("--preset", rest) or DEFAULT, env)
+
+
+def _all_flags() -> dict[str, int]:
+    """The flags of `homing train` for any agent, and how many values each takes."""
+    from homing.agents import AGENTS
+    from homing.config.offpolicy import TrainConfig
+    from homing.config.onpolicy import OnPolicyConfig
+    from homing.config.run import SaveConfig
+
+    kinds = [*(config for config, _ in AGENTS.values()), TrainConfig, OnPolicyConfig, SaveConfig]
+    flags: dict[str, int] = {}
+    for kind in (*kinds, TrainArguments):  # the last decide where names are the same
+        flags |= flags_of(kind)
+    return flags
 
 
 def train(args: list[str]) -> None:
-    """`homing train`: parse, check, train, say how it went."""
-    kind = train_arguments(*_chosen(args))
+    """`homing train`: parse, check, train, print the result."""
+    args, chosen = arranged(args)
+    kind = train_arguments(*chosen)
+    about = f"Train an agent, many seeds in one program. {ABOUT_IMPORT}"
     with numbers:
-        asked = tyro.cli(
-            kind, prog="homing train", description="Train an agent, many seeds in one program.", args=args
-        )
+        asked = tyro.cli(kind, prog="homing train", description=about, args=args)
+    _check_doubles(args)
     config = _config(asked)
+    if asked.out is not None:
+        check_folder("--out", asked.out)
     _train(asked, config)
 
 
+def _check_doubles(args: Sequence[str]) -> None:
+    """Refuse two flags that set the same thing."""
+    for one, other in (("--steps", "--total-steps"), ("--seeds", "--seed-list")):
+        if value_of(one, args) is not None and value_of(other, args) is not None:
+            raise ConfigError(f"{one} and {other} set the same thing; give one of them")
+
+
 def _config(asked: Any) -> Any:
-    from homing.cli.main import parse_options
     from homing.config.run import RunConfig
 
     steps = asked.train.total_steps if asked.steps is None else asked.steps
@@ -134,14 +154,17 @@ def _config(asked: Any) -> Any:
         episode_length=asked.episode_length,
         physics=asked.physics,
         reward=asked.reward,
-        options=parse_options(asked.env_option),
+        env_options=parse_options(asked.env_option),
+        imports=plugins.modules_for(asked.agent, (asked.env, asked.eval_env)),
         save=asked.save,
     )
 
 
 def _seeds(asked: Any) -> tuple[int, ...]:
+    from homing.config.run import parse_seeds
+
     if asked.seed_list is None:
-        return tuple(range(asked.seeds))
+        return parse_seeds(asked.seeds)
     try:
         return tuple(int(seed) for seed in asked.seed_list.split(","))
     except ValueError:
@@ -177,13 +200,13 @@ def resume(
     multi_host: Flag = False,
     accept_changes: Flag = False,
 ) -> None:
-    """Go on with a run that was stopped or killed, as if nothing had happened.
+    """Continue a run that was stopped or killed, from its last checkpoint.
 
     Args:
         run: folder of the run
         cpu: compute on the CPU, even if there is a GPU
-        quiet: print nothing but warnings
-        devices: spread the run over so many devices, which need not be as many as before: a number, or all
+        quiet: print only warnings
+        devices: shard the run over this many devices, which may differ from before: a number, or all
         multi_host: this process is one of several that share the run
         accept_changes: go on with a config.json that was edited, or without files that are lost
     """
@@ -194,7 +217,7 @@ def resume(
 
 
 def _tell(trained: Any, quiet: bool) -> None:
-    """Say how a run ended; a run that was stopped ends with the signal's exit code."""
+    """Print how a run ended; a run that was stopped ends with the signal's exit code."""
     from homing.training.sharding import is_first
 
     if trained.status == "stopped":
@@ -208,18 +231,29 @@ def _tell(trained: Any, quiet: bool) -> None:
 
     summary = RunFolder(trained.path).summary() or {}
     _print_summary(f"after {summary.get('step', 0):,} steps", summary.get("last", {}))
-    print(f"run: {trained.path}\nsee it: homing render {trained.path} --out film.mp4")
+    print(f"run: {trained.path}")
+    for what, command in (("play", "play"), ("curves", "report"), ("film", "render")):
+        more = " --out film.mp4" if command == "render" else ""
+        print(f"{what + ':':8s}homing {command} {trained.path}{more}")
 
 
 def _print_summary(title: str, stats: dict[str, dict[str, float]]) -> None:
+    """A table of evaluation metrics, and a line on what each means."""
+    from homing.report.names import legend
+
     table = Table(title=title)
     for heading, justify in (("", "left"), ("IQM", "right"), ("95 % interval", "right"), ("seeds", "right")):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
-    for name, s in stats.items():
-        if not name.startswith(("train/", "time/", "speed/")):
-            interval = f"{s['low']:.4g} … {s['high']:.4g}" if s["seeds"] > 1 else ""
-            table.add_row(name.removeprefix("eval/"), f"{s['iqm']:.4g}", interval, str(s["seeds"]))
+    shown = {
+        name.removeprefix("eval/"): s
+        for name, s in stats.items()
+        if not name.startswith(("train/", "time/", "speed/"))
+    }
+    for name, s in shown.items():
+        interval = f"{s['low']:.4g} … {s['high']:.4g}" if s["seeds"] > 1 else ""
+        table.add_row(name, f"{s['iqm']:.4g}", interval, str(s["seeds"]))
     Console().print(table)
+    print("\n".join(legend(shown)))
 
 
 def evaluate(
@@ -236,21 +270,24 @@ def evaluate(
 
     Args:
         run: folder of a run, a policy file, or the name of a shipped policy
-        env: another environment than the run's own
-        episodes: of each seed; as many as in the run's evaluations if not given
-        which: the last policies or the best
-        seed: of starts and goals
-        explore: act as in training, with its noise, instead of taking the action thought best
+        env: evaluate in this environment instead of the run's own
+        episodes: episodes of each seed; as many as in the run's evaluations by default
+        which: the last policies of the run or the best
+        seed: random seed of starts and goals
+        explore: sample actions as in training instead of acting greedily
         cpu: compute on the CPU, even if there is a GPU
         json_: print JSON, with every seed, instead of a table
     """
     from homing import api
     from homing.policies.store import locate
 
+    bounds.check_values(episodes=episodes, seed=seed)
     locate(run)
     api.choose_device(cpu)
-    told = api.evaluate(run, env=env, episodes=episodes, which=which, seed=seed, explore=explore)
+    result = api.evaluate(run, env=env, episodes=episodes, which=which, seed=seed, explore=explore)
     if json_:
-        print(json.dumps(told, indent=1))
+        print(json.dumps(result, indent=1))
         return
-    _print_summary(f"{told['env']}, {told['episodes']} episodes of each seed", told["summary"])
+    _print_summary(f"{result['env']}, {result['episodes']} episodes of each seed", result["summary"])
+    if result["diverged"]:
+        print(f"left out, since they have diverged: seeds {', '.join(map(str, result['diverged']))}")

@@ -3,8 +3,8 @@
 JAX's cache saves compiling, but its key is the lowered program, and tracing and lowering take longer than all
 the rest of a warm start. Traced programs are kept here as StableHLO, in JAX's export format, under a hash of
 everything they were traced from: this package's source, versions, flags and the settings of the run. Code
-outside of the package (an agent registered by a script, a function replaced in a notebook) is not in the hash:
-only the command line, where no such code runs, turns this on.
+outside of the package (an agent registered by a script, a function replaced in a notebook, a module of
+`--import`) is not in the hash: only the command line turns this on, and loading such code turns it off for good.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ KEPT = 64  # files, the latest used
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "mujoco", "brax")
 
 _on = False
+_foreign = False
 
 
 def turn_on() -> None:
@@ -38,10 +39,16 @@ def turn_on() -> None:
     _on = True
 
 
+def turn_off() -> None:
+    """For good: the process has loaded code that the hash does not cover."""
+    global _foreign
+    _foreign = True
+
+
 def store(identity: Mapping[str, Any] | None) -> Store | None:
     """Where the programs of a run with these settings are kept; None without a cache of compiled ones."""
-    base = jax.config.jax_compilation_cache_dir
-    if not _on or identity is None or base is None or not is_private(Path(base) / FOLDER):
+    base = jax.config.values["jax_compilation_cache_dir"]
+    if not _on or _foreign or identity is None or base is None or not is_private(Path(base) / FOLDER):
         return None
     return Store(Path(base) / FOLDER, _hash(identity))
 

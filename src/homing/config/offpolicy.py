@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, Self
 
-from homing.config.plan import MAX_COUNT, WORKSPACE, Schedule, Sizes, check_at_least_one, human_bytes
+from homing import bounds
+from homing.config.plan import MAX_COUNT, WORKSPACE, Schedule, Sizes, human_bytes
 from homing.data import replay
-from homing.errors import ConfigError, unknown
+from homing.errors import ConfigError
 
 MAX_DENOMINATOR = 10_000  # keeps counts of updates on the device inside int32
-MAX_UNROLL = 32_767  # replay counts rows of a segment in int16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,29 +55,7 @@ class TrainConfig:
     """Memory for batches prepared at once; results do not depend on it."""
 
     def __post_init__(self) -> None:
-        counts = ("total_steps", "num_envs", "unroll_length", "batch_size", "replay_size", "evaluations")
-        check_at_least_one(self, *counts, "eval_envs")
-        if self.prefill_steps < 0:
-            raise ConfigError(f"prefill_steps is {self.prefill_steps}; 0 means no prefill")
-        if not self.updates_per_step > 0 or not math.isfinite(self.updates_per_step):
-            raise ConfigError(
-                f"updates_per_step is {self.updates_per_step}; choose a positive ratio, such as 0.0625"
-            )
-        if self.train_episode_length is not None:
-            check_at_least_one(self, "train_episode_length")
-        if not 0 < self.replay_recent_fraction <= 1:
-            raise ConfigError(
-                f"replay_recent_fraction is {self.replay_recent_fraction:g}; choose it above 0, up to 1"
-            )
-        for name in ("greedy_env_fraction", "lr_final_scale"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{name} is {getattr(self, name):g}; choose it from 0 to 1")
-        if not 0 <= self.policy_ema < 1:
-            raise ConfigError(f"policy_ema is {self.policy_ema:g}; choose it from 0 to below 1, such as 0.95")
-        if self.replay_dtype not in replay.STORAGE_DTYPES:
-            raise unknown("replay dtype", self.replay_dtype, replay.STORAGE_DTYPES)
-        if self.unroll_length > MAX_UNROLL:
-            raise ConfigError(f"unroll_length {self.unroll_length} is too long; at most {MAX_UNROLL}")
+        bounds.check(self)
         if self.replay_size < self.unroll_length:
             raise ConfigError(
                 f"replay_size {self.replay_size} cannot hold one unroll of {self.unroll_length} steps; "
@@ -175,7 +153,7 @@ class Plan(Schedule):
             "batches": self.prefetch_updates * max(self.sizes.batch_bytes, 1),
         }
 
-    def fitting(self, free_bytes: int) -> dict[str, Plan]:
+    def fitting(self, free_bytes: int) -> Mapping[str, Self]:
         """Plans that fit, by the one setting changed: narrow storage, less replay, fewer seeds."""
         if self.fits(free_bytes):
             return {"as asked": self}
@@ -189,7 +167,7 @@ class Plan(Schedule):
         }
         return {name: plan for name, plan in candidates.items() if plan is not None}
 
-    def _with_less_replay(self, free_bytes: int) -> Plan | None:
+    def _with_less_replay(self, free_bytes: int) -> Self | None:
         slot = replay.size_in_bytes(dataclasses.replace(self.buffer_shape, slots=1))
         room = free_bytes // self.seeds - (self.bytes_per_seed - self.bytes_by_part["replay"])
         rows = room // slot * self.config.unroll_length

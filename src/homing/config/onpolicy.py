@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from fractions import Fraction
+from typing import Self
 
-from homing.config.plan import Schedule, check_at_least_one
+from homing import bounds
+from homing.config.plan import Schedule
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +31,7 @@ class OnPolicyConfig:
     """Train seeds one after the other, each with the same bits whichever seeds are beside it; slower."""
 
     def __post_init__(self) -> None:
-        check_at_least_one(self, "total_steps", "num_envs", "unroll_length", "evaluations", "eval_envs")
+        bounds.check(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +64,7 @@ class OnPolicyPlan(Schedule):
             "rollout": 2 * 4 * row * self.steps_per_iteration,
         }
 
-    def fitting(self, free_bytes: int) -> dict[str, OnPolicyPlan]:
+    def fitting(self, free_bytes: int) -> Mapping[str, Self]:
         """Plans that fit, by the one setting changed."""
         if self.fits(free_bytes):
             return {"as asked": self}

@@ -8,6 +8,8 @@ UNITS = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9}
 def parse_count(text: str) -> int:
     """50M, 1e6, 200k or 12_000 as a whole number."""
     plain = text.strip().replace("_", "").replace(",", "").lower()
+    if plain.isdecimal():  # exact, also where a float is not
+        return int(plain)
     scale = UNITS.get(plain[-1:], 1.0)
     try:
         value = float(plain[:-1] if scale > 1 else plain) * scale

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, Self
 
+from homing.bounds import MAX_COUNT
 from homing.errors import ConfigError
 
-MAX_COUNT = 2**31 - 1  # counters on the device are int32
 WORKSPACE = 1.25  # compiled programs need room beside what they keep
 
 
@@ -54,7 +55,7 @@ class Schedule:
         """Memory that one seed keeps, and that its largest temporary results take."""
         raise NotImplementedError
 
-    def fitting(self, free_bytes: int) -> dict[str, Self]:
+    def fitting(self, free_bytes: int) -> Mapping[str, Self]:
         """Plans that fit, by the one setting changed: each the largest of its kind, nearest first."""
         raise NotImplementedError
 
@@ -167,13 +168,6 @@ class Schedule:
         whose = f"{self.seeds} seed{'s' if self.seeds > 1 else ''}"
         each, all_ = human_bytes(self.bytes_per_seed), human_bytes(self.bytes_in_all)
         return f"memory   {each} a seed ({parts}), {all_} for {whose}"
-
-
-def check_at_least_one(config: Any, *names: str) -> None:
-    """Refuse settings that must count something."""
-    for name in names:
-        if getattr(config, name) < 1:
-            raise ConfigError(f"{name} is {getattr(config, name)}; it must be at least 1")
 
 
 def human_bytes(count: float) -> str:

@@ -6,10 +6,21 @@ import dataclasses
 from fnmatch import fnmatchcase
 from typing import Any
 
-from homing.agents import AGENTS, CRLConfig, PPOConfig, SACConfig, SRLConfig, TD3Config
+from homing import plugins
+from homing.agents import (
+    AGENTS,
+    CRLConfig,
+    OffPolicyAgent,
+    OnPolicyAgent,
+    PPOConfig,
+    SACConfig,
+    SRLConfig,
+    TD3Config,
+    agent_types,
+)
 from homing.config.offpolicy import TrainConfig
 from homing.config.onpolicy import OnPolicyConfig
-from homing.errors import ConfigError, unknown
+from homing.errors import ConfigError, shown, unknown
 from homing.networks import NetConfig
 
 DEFAULT = "paper"
@@ -32,7 +43,9 @@ _SMALL_RELU = NetConfig(width=128, depth=2, activation="relu")
 
 _PAPER = "settings of the paper's main experiments"
 _FAST = "a first curve in minutes on one GPU: 10 M steps, fewer evaluations"
-_FASTEST = "most success in little time on one GPU: 17 M steps, fewer updates, wider nets, falls minded"
+_FASTEST = (
+    "highest success in little time on one GPU: 17 M steps, fewer updates, wider networks, a survival head"
+)
 _QUICKSTART = "minutes on two CPU cores, for the smallest environments"
 _QUICK = TrainConfig(greedy_env_fraction=0.25, replay_recent_fraction=0.5, lr_final_scale=0.0)
 _TEN_MILLION = dataclasses.replace(_QUICK, total_steps=10_000_000, evaluations=50)
@@ -82,7 +95,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
             CRLConfig(critic_net=_WIDE, actor_net=_WIDE),
         ),
         "deep": Preset(
-            "residual networks of depth 16 with batches of 512 rows",
+            "residual networks of depth 16 with batches of 512 transitions",
             TrainConfig(
                 total_steps=100_000_000,
                 num_envs=512,
@@ -95,7 +108,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
         "quickstart": Preset(
             _QUICKSTART,
             _LITTLE,
-            # The entropy's weight starts at 1, which is far too much here: a short run must lower it quickly.
+            # The temperature starts at 1, which is far too high here: a short run must lower it quickly.
             CRLConfig(critic_net=_SMALL, actor_net=_SMALL, alpha_lr=3e-3),
         ),
     },
@@ -155,7 +168,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
     },
     "sac": {
         "paper": Preset(_PAPER, TrainConfig(), SACConfig()),
-        "fast": Preset(_FAST, _TEN_MILLION, SACConfig(alpha_lr=3e-3, **_RATES, **_HINDSIGHT)),
+        "fast": Preset(_FAST, _TEN_MILLION, SACConfig(her=True, alpha_lr=3e-3, **_RATES, **_HINDSIGHT)),
         "quickstart": Preset(
             _QUICKSTART,
             _LITTLE,
@@ -164,7 +177,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
     },
     "td3": {
         "paper": Preset(_PAPER, TrainConfig(), TD3Config()),
-        "fast": Preset(_FAST, _TEN_MILLION, TD3Config(action_cost=0.3, **_RATES, **_HINDSIGHT)),
+        "fast": Preset(_FAST, _TEN_MILLION, TD3Config(her=True, action_cost=0.3, **_RATES, **_HINDSIGHT)),
         "quickstart": Preset(
             _QUICKSTART, _LITTLE, TD3Config(her=True, critic_net=_SMALL_RELU, actor_net=_SMALL_RELU)
         ),
@@ -193,37 +206,65 @@ PRESETS: dict[str, dict[str, Preset]] = {
     },
 }
 
-# Where a preset has other settings in some environments: preset, pattern of ids, agent.
+# Exceptions of a preset for some environments: preset -> pattern of ids -> agent -> settings.
 ENV_CHANGES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
     "paper": {"humanoid*": {agent: {"num_envs": 512} for agent in ("crl", "sac", "td3")}},
-    # Ten metres take some hundred steps: whoever begins anew sooner sees more of the way.
-    "fast": {"ant": {agent: {"train_episode_length": 300} for agent in ("crl", "sac", "td3")}},
+    # Ten metres take some hundred steps: shorter training episodes see more of the approach.
+    "fast": {
+        "ant": {
+            **{agent: {"train_episode_length": 300} for agent in ("crl", "sac", "td3")},
+            "srl": {"total_steps": 15_000_000, "evaluations": 15},
+        }
+    },
 }
 
 
 def preset(agent: str, name: str, env: str | None = None) -> Preset:
     """The preset called `name` of an agent, with its exceptions for an environment."""
-    if agent not in PRESETS:
-        raise unknown("agent", agent, PRESETS)
-    if name not in PRESETS[agent]:
+    agent_types(agent)  # an unknown one is answered; plugins register theirs here
+    if not isinstance(name, str) or name not in PRESETS[agent]:
         raise unknown(f"preset of {agent}", name, PRESETS[agent])
     chosen = PRESETS[agent][name]
     for pattern, changes in ENV_CHANGES.get(name, {}).items():
-        if fnmatchcase(env or "", pattern):
+        if fnmatchcase(str(env or ""), pattern):
             train = dataclasses.replace(chosen.train, **changes.get(agent, {}))
             chosen = dataclasses.replace(chosen, train=train)
     return chosen
 
 
 def register_agent(name: str, config: type, agent: type, train: Any = None) -> None:
-    """Make an agent of your own known by name, as `homing.train` and the command line take it.
+    """Register an agent of your own by name, for `homing.train` and, with `--import`, the command line.
 
     config: a frozen dataclass with a default for every field
-    agent:  built as `agent(config(), spec)`; see `homing.agents.base` for what it must have
-    train:  settings of the loop it starts from, those of the paper if not given
+    agent:  a subclass of `OffPolicyAgent` or `OnPolicyAgent`, built as `agent(config(), spec)`
+    train:  default settings of its training loop; those of the paper if not given
     """
-    if name in AGENTS and AGENTS[name] != (config, agent):
-        raise ConfigError(f"there is an agent {name!r} already; choose another name")
+    _check_agent(name, config, agent, train)
     AGENTS[name] = (config, agent)
     about = f"the defaults of {config.__name__}"
-    PRESETS[name] = {DEFAULT: Preset(about, train or TrainConfig(), config())}
+    PRESETS[name] = {DEFAULT: Preset(about, train or train_kind(agent)(), config())}
+    plugins.note_owner(plugins.AGENTS, name, plugins.calling_module())
+
+
+def _check_agent(name: str, config: type, agent: type, train: Any) -> None:
+    """Refuse what could not be trained."""
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ConfigError(f"an agent's name is made of letters, digits and _, not {shown(name)}")
+    if name in AGENTS and AGENTS[name] != (config, agent):
+        raise ConfigError(f"there is an agent {name!r} already; choose another name")
+    if not isinstance(config, type) or not dataclasses.is_dataclass(config):
+        raise ConfigError(f"the config of {name} must be a frozen dataclass, not {shown(config)}")
+    missing = dataclasses.MISSING
+    if bad := [f.name for f in dataclasses.fields(config) if f.default is f.default_factory is missing]:
+        raise ConfigError(f"{config.__name__}.{bad[0]} needs a default: an agent is made from its name alone")
+    if not isinstance(agent, type) or not issubclass(agent, (OffPolicyAgent, OnPolicyAgent)):
+        raise ConfigError(
+            f"{shown(agent)} must be a subclass of homing.agents.OffPolicyAgent or OnPolicyAgent"
+        )
+    if train is not None and type(train) is not train_kind(agent):
+        raise ConfigError(f"{name} is trained by a {train_kind(agent).__name__}, not by {shown(train)}")
+
+
+def train_kind(agent: type) -> type:
+    """The class of a training loop's settings, by the kind of agent."""
+    return OnPolicyConfig if issubclass(agent, OnPolicyAgent) else TrainConfig

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from homing.agents import AGENTS
-from homing.config.presets import DEFAULT, preset
+from homing import bounds, plugins
+from homing.agents import agent_types, check_settings
+from homing.bounds import MAX_SEEDS
+from homing.config.decoding import decode
+from homing.config.presets import preset, train_kind
 from homing.envs.registry import resolve
-from homing.errors import ConfigError, unknown
+from homing.errors import ConfigError, HomingError, shown, unknown
 
-MAX_SEED = 2**31 - 1
+MAX_SEED = bounds.SEED.high
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,10 +33,7 @@ class SaveConfig:
     """Weights & Biases; offline needs no account."""
 
     def __post_init__(self) -> None:
-        if self.keep_checkpoints < 1:
-            raise ConfigError(f"keep_checkpoints is {self.keep_checkpoints}; it must be at least 1")
-        if not self.checkpoint_minutes >= 0:
-            raise ConfigError(f"checkpoint_minutes is {self.checkpoint_minutes}; 0 means at every evaluation")
+        bounds.check(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,28 +43,68 @@ class RunConfig:
     agent: str
     env: str
     train: Any
-    """Of the training loop: a TrainConfig, or an OnPolicyConfig for an on-policy agent."""
+    """Settings of the training loop: a TrainConfig, or an OnPolicyConfig for an on-policy agent."""
     settings: Any
-    """Of the agent."""
+    """Settings of the agent."""
     seeds: tuple[int, ...] = (0,)
     preset: str = "paper"
     eval_env: str | None = None
     episode_length: int = 1000
     physics: str | None = None
-    reward: str = "sparse"
-    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    reward: Literal["sparse", "dense"] = "sparse"
+    env_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Settings of body, task or arena by dotted name."""
+    imports: tuple[str, ...] = ()
+    """Modules that register what the run needs; whatever reads the run imports them first."""
     save: SaveConfig = dataclasses.field(default_factory=SaveConfig)
 
     def __post_init__(self) -> None:
+        bounds.check(self)
         resolve(self.env)
         if self.eval_env is not None:
             resolve(self.eval_env)
-        if not self.seeds:
-            raise ConfigError("a run needs at least one seed")
-        if len(set(self.seeds)) < len(self.seeds):
-            raise ConfigError(f"seeds {', '.join(map(str, self.seeds))}: one of them is named twice")
-        if bad := [seed for seed in self.seeds if not 0 <= seed <= MAX_SEED]:
-            raise ConfigError(f"seed {bad[0]} must lie between 0 and {MAX_SEED}")
+        check_settings(self.agent, self.settings)
+        self._check_loop()
+        _check_seeds(self.seeds)
+        for module in self.imports:
+            plugins.check_name(module)
+        if not isinstance(self.env_options, Mapping):
+            raise ConfigError(f"env_options must be a mapping by name, not {shown(self.env_options)}")
+
+    def _check_loop(self) -> None:
+        """Refuse settings of a loop that is not the agent's."""
+        kind, agent = train_kind(agent_types(self.agent)[1]), agent_types(self.agent)[1]
+        if type(self.train) is not kind:
+            raise ConfigError(f"{self.agent} is trained by a {kind.__name__}, not by {shown(self.train)}")
+        least = getattr(agent, "min_batch_size", 1)
+        if getattr(self.train, "batch_size", least) < least:
+            raise ConfigError(
+                f"batch_size must be at least {least} for {self.agent}, not {self.train.batch_size}: "
+                "it learns from the differences between the transitions of a batch"
+            )
+
+
+def _check_seeds(seeds: tuple[int, ...]) -> None:
+    if not seeds:
+        raise ConfigError("a run needs at least one seed")
+    if len(seeds) > MAX_SEEDS:
+        raise ConfigError(f"seeds must be at least 1 and at most {MAX_SEEDS}, not {len(seeds)}")
+    for seed in seeds:
+        bounds.check_value("seed", seed)
+    if len(set(seeds)) < len(seeds):
+        raise ConfigError(f"seeds {shown(seeds)}: one of them is named twice")
+
+
+def parse_seeds(seeds: Any) -> tuple[int, ...]:
+    """Seeds 0, 1, … for a number of them, or the seeds themselves for a sequence."""
+    if isinstance(seeds, (str, bytes, bool)) or not isinstance(seeds, (int, Sequence)):
+        raise ConfigError(f"seeds is a number of seeds or a list of them, not {shown(seeds)}")
+    if isinstance(seeds, int):
+        if seeds < 1:
+            raise ConfigError(f"a run needs at least one seed, not {seeds}")
+        bounds.check_value("seeds", seeds)
+        return tuple(range(seeds))
+    return tuple(seeds)
 
 
 def run_config(
@@ -84,6 +123,8 @@ def run_config(
         owned.setdefault(_owner(parts, name), {})[name] = value
     for owner, values in owned.items():  # all at once: one alone may not go with the preset's others
         parts[owner] = dataclasses.replace(parts[owner], **values)
+        bounds.check(parts[owner])  # also where a user's own config does not check itself
+    fields.setdefault("imports", plugins.modules_for(agent, (env, fields.get("eval_env"))))
     return RunConfig(agent=agent, env=env, seeds=seeds, preset=preset_name, **parts, **fields)
 
 
@@ -120,26 +161,20 @@ def identity(config: RunConfig) -> dict[str, Any]:
     return {name: value for name, value in known.items() if name != "save"}
 
 
-def from_json(content: Mapping[str, Any]) -> RunConfig:
-    """The inverse of `to_json`; settings that this version does not know are an error."""
-    agent = content["agent"]
-    if agent not in AGENTS:
-        raise unknown("agent", agent, AGENTS)
-    settings = decode(AGENTS[agent][0], content["settings"])
-    train = decode(type(preset(agent, DEFAULT).train), content["train"])
+def from_json(content: Any) -> RunConfig:
+    """The inverse of `to_json`, after the modules that the run needs; unknown settings are an error."""
+    if not isinstance(content, Mapping):
+        raise HomingError(f"a run's config is a JSON object, not {shown(content)}")
+    if missing := [name for name in ("agent", "env", "train", "settings") if name not in content]:
+        raise HomingError(f"a run's config needs {missing[0]!r}, and this one has none")
+    for name in ("train", "settings"):
+        if not isinstance(content[name], Mapping):
+            raise HomingError(f"{name} in a run's config is a JSON object, not {shown(content[name])}")
+    imports = content.get("imports", ())
+    if not isinstance(imports, (list, tuple)):
+        raise HomingError(f"imports in a run's config is a list of modules, not {shown(imports)}")
+    plugins.require(imports)
+    config, agent = agent_types(content["agent"])
+    settings = decode(config, content["settings"])
+    train = decode(train_kind(agent), content["train"])
     return decode(RunConfig, {**content, "settings": settings, "train": train})
-
-
-def decode(kind: type, content: Mapping[str, Any]) -> Any:
-    """A dataclass from the plain values of its fields, nested ones too."""
-    hints = typing.get_type_hints(kind)
-    values = {}
-    for name, value in content.items():
-        if name not in hints:
-            raise unknown(f"setting of {kind.__name__} in a run's config:", name, hints)
-        if dataclasses.is_dataclass(hints[name]) and isinstance(value, Mapping):
-            value = decode(hints[name], value)  # type: ignore[arg-type]
-        elif typing.get_origin(hints[name]) is tuple:
-            value = tuple(value)
-        values[name] = value
-    return kind(**values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import jax
@@ -128,7 +129,9 @@ class ReplayView:
             obs=Obs(state=state, goal=goal),
             action=self.actions(index, chunk),
             next_obs=Obs(state=self.states(index, chunk), goal=goal),
-            reward=sum(self._reward(index, goal, i, gamma, taken) for i in range(chunk)),
+            reward=functools.reduce(
+                jnp.add, (self._reward(index, goal, i, gamma, taken) for i in range(chunk))
+            ),
             discount=discount,
             weight=whole.astype(jnp.float32),
             steps_to_termination=self.steps_to_termination(index),

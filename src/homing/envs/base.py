@@ -9,15 +9,16 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 
+from homing.bounds import check_value
 from homing.envs import reset_pool
 from homing.envs.goal_groups import GoalGroups, goal_groups
-from homing.envs.info import EnvInfo, check_reward, check_shapes, check_size, describe
+from homing.envs.info import EnvInfo, check_reward, check_shapes, describe
 from homing.envs.scene import EnvSpec, Scene
 from homing.envs.tasks.base import point_distances
 from homing.errors import ConfigError
 from homing.types import Array, EnvState, Key, Metrics, Obs
 
-__all__ = ["EnvInfo", "GoalEnv", "check_size"]
+__all__ = ["EnvInfo", "GoalEnv"]
 
 
 class GoalEnv:
@@ -35,8 +36,10 @@ class GoalEnv:
         physics: str | None = None,
         reward: str = "sparse",
     ):
-        check_size("num_envs", num_envs)
-        check_size("episode_length", episode_length)
+        check_value("num_envs", num_envs)
+        check_value("episode_length", episode_length)
+        for threshold in (spec.task.within, *spec.task.margins.values()):
+            check_value("within", threshold)
         check_reward(id, spec, reward)
         self.id, self.num_envs, self.episode_length = id, int(num_envs), int(episode_length)
         self.task, self.dense = spec.task, spec.body.dense
@@ -56,8 +59,8 @@ class GoalEnv:
         first episode of each environment counts.
         """
         length = self.episode_length if episode_length is None else episode_length
-        check_size("num_envs", num_envs)
-        check_size("episode_length", length)
+        check_value("num_envs", num_envs)
+        check_value("episode_length", length)
         other = copy.copy(self)
         other.num_envs, other.restarts, other.episode_length = int(num_envs), restarts, int(length)
         other.interval = reset_pool.interval_for(other.episode_length)

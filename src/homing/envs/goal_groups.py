@@ -29,6 +29,7 @@ class GoalGroups:
         if self.points is not None:
             gap = goal[:, None, : self.points.shape[1]] - jnp.asarray(self.points, jnp.float32)
             return jnp.argmin(jnp.sum(jnp.square(gap), axis=-1), axis=1).astype(jnp.int32)
+        assert self.edges is not None
         inner = jnp.asarray(self.edges[1:-1], jnp.float32)
         return jnp.sum(distance[:, None] >= inner, axis=1).astype(jnp.int32)
 

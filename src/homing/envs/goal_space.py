@@ -103,19 +103,31 @@ class GoalSpace:
 
     def nearest_free(self, xy: Sequence[float], margin: float | None = None) -> tuple[float, float]:
         """The free point nearest to x, y, at least `margin` from walls (default: half the threshold)."""
-        margin = min(0.5 * self.spec.task.within, 0.5) if margin is None else margin
+        margin = self._margin if margin is None else margin
         x0, x1, y0, y1 = self.spec.arena.extent()
         here = np.clip(xy, (x0, y0), (x1, y1))
         if not self._blocked(here, margin):
             return float(here[0]), float(here[1])
-        free = self._free(margin)
+        free = self.free_points(margin)
         best = free[np.argmin(np.sum(np.square(free - here), axis=-1))]
         return float(best[0]), float(best[1])
 
-    def _free(self, margin: float) -> np.ndarray:
-        points = self.grid(SEARCH).reshape(-1, 2)
-        free = points[~self._blocked(points, margin)]
-        return free if len(free) else points
+    def free_points(self, margin: float | None = None) -> np.ndarray:
+        """Free points [K, 2] of a grid, at least `margin` from walls; computed once for each margin."""
+        margin = self._margin if margin is None else margin
+        if margin not in self._free_cache:
+            points = self.grid(SEARCH).reshape(-1, 2)
+            free = points[~self._blocked(points, margin)]
+            self._free_cache[margin] = free if len(free) else points
+        return self._free_cache[margin]
+
+    @property
+    def _margin(self) -> float:
+        return min(0.5 * self.spec.task.within, 0.5)
+
+    @cached_property
+    def _free_cache(self) -> dict[float, np.ndarray]:
+        return {}
 
     def _blocked(self, points: np.ndarray, margin: float) -> np.ndarray:
         around = [(0.0, 0.0), (margin, 0.0), (-margin, 0.0), (0.0, margin), (0.0, -margin)]

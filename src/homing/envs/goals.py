@@ -8,6 +8,7 @@ from typing import Protocol
 import jax
 import jax.numpy as jnp
 
+from homing import bounds
 from homing.envs.arenas import Arena
 from homing.errors import ConfigError
 from homing.types import Array, Key
@@ -47,7 +48,8 @@ class Ring:
     outer: float | None = None
     height: float | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
+        bounds.check(self)
         if self.radius < 0 or (self.outer is not None and self.outer < self.radius):
             raise ConfigError(f"a ring needs 0 ≤ radius ≤ outer, not {self.radius} and {self.outer}")
 
@@ -69,7 +71,8 @@ class Points:
     points: tuple[tuple[float, ...], ...]
     spread: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
+        bounds.check(self)
         if not self.points or len({len(p) for p in self.points}) != 1:
             raise ConfigError(f"points must be non-empty and of equal size, not {self.points}")
 
@@ -91,7 +94,8 @@ class Box:
     low: tuple[float, ...]
     high: tuple[float, ...]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
+        bounds.check(self)
         if len(self.low) != len(self.high) or any(a > b for a, b in zip(self.low, self.high, strict=False)):
             raise ConfigError(f"a box needs low ≤ high on every axis, not {self.low} and {self.high}")
 
@@ -125,6 +129,9 @@ class Away:
     """A start position at a fixed distance from the goal, in a uniform direction."""
 
     distance: float
+
+    def __post_init__(self) -> None:
+        bounds.check(self)
 
     @property
     def dim(self) -> int:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
+from homing import bounds, plugins
 from homing.envs.arenas import PUSH_ROOM, Arena, Floor, Maze
 from homing.envs.base import GoalEnv
 from homing.envs.bodies import Ant, Body, HalfCheetah, Humanoid, Point, PusherArm, Reacher
 from homing.envs.goals import Away, Box, Cells, Points, Ring
 from homing.envs.scene import EnvSpec
 from homing.envs.tasks import Block, PushPucks, Reach, Soccer, Task
-from homing.errors import ConfigError, unknown
+from homing.errors import ConfigError, shown, unknown
 
 TORSO = ("torso_x", "torso_y")
 EASY = {"success_easy": 2.0}
@@ -130,16 +132,21 @@ ALIASES: dict[str, str] = {
 
 
 def env_ids() -> tuple[str, ...]:
-    """Ids of all environments, without aliases."""
+    """Ids of all environments, without aliases: the package's, registered ones and those of plugins."""
+    plugins.load_entry_points(plugins.ENVS)
     return tuple(ENVIRONMENTS)
+
+
+def is_env(name: str) -> bool:
+    """Whether there is an environment of this id or alias."""
+    return name in env_ids() or name in ALIASES
 
 
 def resolve(id: str) -> str:
     """The canonical id of an environment id or alias."""
-    own = ALIASES.get(id, id)
-    if own not in ENVIRONMENTS:
-        raise unknown("environment", str(id), (*ENVIRONMENTS, *ALIASES))
-    return own
+    if not isinstance(id, str) or not is_env(id):
+        raise unknown("environment", id, (*ENVIRONMENTS, *ALIASES))
+    return ALIASES.get(id, id)
 
 
 def get_spec(id: str) -> EnvSpec:
@@ -155,13 +162,14 @@ def register(
     physics: tuple[str, ...] = (),
     overwrite: bool = False,
 ) -> EnvSpec:
-    """Register an environment under an id, for `make` and the command line."""
-    if not id or not id.replace("_", "").isalnum() or id != id.lower():
-        raise ConfigError(f"an environment id consists of lower-case letters, digits and _, not {id!r}")
+    """Register an environment under an id, for `make` and, with `--import`, the command line."""
+    if not isinstance(id, str) or not id or not id.replace("_", "").isalnum() or id != id.lower():
+        raise ConfigError(f"an environment id consists of lower-case letters, digits and _, not {shown(id)}")
     if (id in ENVIRONMENTS or id in ALIASES) and not overwrite:
         raise ConfigError(f"environment {id!r} already exists; choose another id or pass overwrite=True")
     spec = EnvSpec(body, task, arena if arena is not None else Floor(), tuple(physics))
     ENVIRONMENTS[id] = spec
+    plugins.note_owner(plugins.ENVS, id, plugins.calling_module())
     return spec
 
 
@@ -181,7 +189,11 @@ def make(
     """
     own = resolve(id)
     spec = ENVIRONMENTS[own]
+    if options is not None and not isinstance(options, Mapping):
+        raise ConfigError(f"options must be a mapping such as {{'task.within': 0.3}}, not {shown(options)}")
     for path, value in (options or {}).items():
+        if not isinstance(path, str):
+            raise ConfigError(f"an option is named by a text such as 'task.within', not {shown(path)}")
         spec = _replace(spec, path, path.split("."), value)
     return GoalEnv(own, spec, num_envs, episode_length, physics, reward)
 
@@ -196,8 +208,42 @@ def _replace(part: Any, path: str, names: list[str], value: Any) -> Any:
     old = getattr(part, names[0])
     if len(names) > 1:
         return dataclasses.replace(part, **{names[0]: _replace(old, path, names[1:], value)})
-    if isinstance(old, (int, float)) and not isinstance(old, bool):
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ConfigError(f"option {path!r} takes a number, not {value!r}")
-        value = type(old)(value) if isinstance(old, float) else value
-    return dataclasses.replace(part, **{names[0]: value})
+    _check_like(path, old, value)
+    hint = bounds.hints_of(type(part)).get(names[0])
+    value = bounds.checked(f"option {path!r}", value, hint, bounds.range_of(type(part), names[0]))
+    return dataclasses.replace(part, **{names[0]: _frozen(value)})
+
+
+def _check_like(path: str, old: Any, value: Any) -> None:
+    """Refuse a value that is of another kind than the one it replaces."""
+    if isinstance(old, bool):
+        fits, kind = isinstance(value, bool), "true or false"
+    elif isinstance(old, (int, float)):
+        fits, kind = _is_number(value), "a number"
+    elif isinstance(old, str):
+        fits, kind = isinstance(value, str), "a text"
+    elif isinstance(old, tuple):
+        fits, kind = isinstance(value, (tuple, list)), "a list"
+    elif isinstance(old, Mapping):
+        fits, kind = isinstance(value, Mapping), "a mapping"
+    elif old is None:  # not set: a number, or a part such as a distribution of starts
+        fits, kind = (
+            value is None or _is_number(value) or dataclasses.is_dataclass(value),
+            "a number or a part",
+        )
+    else:
+        fits, kind = (
+            value is None or dataclasses.is_dataclass(value),
+            f"a part such as {type(old).__name__}(...)",
+        )
+    if not fits:
+        raise ConfigError(f"option {path!r} takes {kind}, not {shown(value)}")
+
+
+def _frozen(value: Any) -> Any:
+    """Lists, as JSON has them, as tuples."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

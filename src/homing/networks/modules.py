@@ -10,6 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from homing import bounds
 from homing.errors import ConfigError, unknown
 from homing.types import Array
 
@@ -28,6 +29,7 @@ KERNEL_INIT = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 
 LAYERS_PER_BLOCK = 4
 MAX_UNROLLED_BLOCKS = 16
+MAX_PLAIN = 256  # layers without skip connections
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,14 +50,14 @@ class NetConfig:
     """Compute dtype of the layers; parameters are float32."""
 
     def __post_init__(self) -> None:
+        bounds.check(self)
         if self.activation not in ACTIVATIONS:
             raise unknown("activation", self.activation, ACTIVATIONS)
-        if self.dtype not in COMPUTE_DTYPES:
-            raise unknown("network dtype", self.dtype, COMPUTE_DTYPES)
-        if self.residual not in ("none", "blocks"):
-            raise unknown("residual mode", self.residual, ("none", "blocks"))
-        if self.width < 1 or self.depth < 1:
-            raise ConfigError(f"width {self.width} and depth {self.depth} must be at least 1")
+        if self.residual == "none" and self.depth > MAX_PLAIN:
+            raise ConfigError(
+                f"depth must be at most {MAX_PLAIN} without residual blocks, not {self.depth}; "
+                "each layer is compiled by itself, and gradients vanish long before: use residual blocks"
+            )
         if self.residual == "blocks" and self.depth % LAYERS_PER_BLOCK:
             near = max(LAYERS_PER_BLOCK, round(self.depth / LAYERS_PER_BLOCK) * LAYERS_PER_BLOCK)
             raise ConfigError(

@@ -1,1 +1,1 @@
-"""A page on which a person moves the goal and an agent goes there, live."""
+"""`homing play`: a local page on which a person sets goals for a policy and watches it live."""

@@ -1,4 +1,4 @@
-"""The page: a scene that follows the session, and controls that ask it for things."""
+"""The page: a scene that follows the session, and controls that submit commands to it."""
 
 from __future__ import annotations
 
@@ -12,200 +12,239 @@ import viser
 from viser import uplot
 
 from homing.play import shapes
-from homing.play.session import Choice, Session, environments_for
+from homing.play.controls import Control, Controls
+from homing.play.protocol import Check
+from homing.play.reporting import report
+from homing.play.session import PUSHES, SPEEDS, Session
+from homing.play.sources import CHECKPOINTS, Choice, offered_environments
+from homing.policies import Policies
 from homing.viz import render
 
-FRAMES, TEXTS, MAPS = 30.0, 5.0, 4.0  # times a second that scene, words and the critic's map are sent
-PATH_RGB, GOAL_OPACITY, MAP_OPACITY = (40, 70, 160), 0.45, 0.85
-HINT = "**Click the floor** or drag the goal: the agent goes there. Drag the robot to push it."
+RATES = {"scene": 30.0, "status": 5.0, "critic": 4.0}  # updates a second
+TRAJECTORY_RGB, GOAL_OPACITY, MAP_OPACITY = (40, 70, 160), 0.45, 0.85
+HINT = "**Click the floor** or drag the goal to move it. Drag the robot to push it."
+MARKDOWN = str.maketrans(
+    {c: f"\\{c}" for c in "\\`*_{}[]()#+-.!|~$:"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
+)
+
+DragEvent = viser.SceneNodeDragEvent[Any]  # of meshes, spheres or cylinders
+
+
+def plain(text: str) -> str:
+    """Text that markdown shows as it is: names of files and errors may hold anything."""
+    return " ".join(text.split()).translate(MARKDOWN)
 
 
 class Page:
-    """One page for all who open it: they share the robot."""
+    """One page, shared by all who open it."""
 
-    def __init__(self, server: viser.ViserServer, session: Session):
+    def __init__(self, server: viser.ViserServer, session: Session, checks: dict[str, Check]):
         self.server, self.session = server, session
-        self._shown, self._due = -1, {"frame": 0.0, "text": 0.0, "map": 0.0}
+        self._shown, self._due = -1, dict.fromkeys(RATES, 0.0)
+        self._scene: list[viser.SceneNodeHandle] = []
+        self._choices: list[Control] = []
         server.gui.configure_theme(
             control_layout="floating", show_logo=False, show_share_button=False, brand_color=(36, 110, 90)
         )
         server.scene.set_up_direction("+z")
-        server.scene.configure_default_lights(cast_shadow=False)  # shadows are slow where no GPU draws them
+        server.scene.configure_default_lights(cast_shadow=False)  # shadows are slow without a GPU
         server.scene.on_click()(self._clicked)
-        server.on_client_connect(self._look)
-        self._controls()
+        server.on_client_connect(self._connected)
+        self.controls = Controls(server.gui, checks)
+        self._add_controls()
 
     # Controls.
 
-    def _controls(self) -> None:
-        gui, session = self.server.gui, self.session
+    def _add_controls(self) -> None:
+        gui, session, add = self.server.gui, self.session, self.controls
         self.status = gui.add_markdown("")
         gui.add_markdown(HINT)
-        gui.add_markdown("Distance to the goal in metres, and how near counts as reached:")
-        self.plot = gui.add_uplot(
+        self._add_plot()
+        with gui.add_folder("Time"):
+            self.pause = add.checkbox("Pause", False, lambda value: setattr(session, "paused", value))
+            self.speed = add.slider("Speed", SPEEDS, 0.1, 1.0, lambda value: setattr(session, "speed", value))
+        with gui.add_folder("Goal and robot"):
+            add.button("New goal", lambda: session.submit(session.sample_goal))
+            self.auto_goal = add.checkbox(
+                "New goal when reached", False, lambda value: setattr(session, "auto_goal", value)
+            )
+            add.button("Push", lambda: session.submit(self._push_anywhere))
+            self.push_speed = add.slider("Push speed", PUSHES, 0.5, 3.0, hint="m/s; rad/s for an arm")
+            add.button("Reset", lambda: session.submit(session.reset))
+        with gui.add_folder("Show"):
+            self.trajectory = add.checkbox("Trajectory", True)
+            self.critic = add.checkbox("Critic map", False)
+        self.policy_folder = gui.add_folder("Policy")
+
+    def _add_plot(self) -> None:
+        self.server.gui.add_markdown("Distance to the goal and success threshold (m) over time (s):")
+        self.plot = self.server.gui.add_uplot(
             (np.zeros(1),) * 3,
             (
                 uplot.Series(label="seconds"),
                 uplot.Series(label="distance", stroke="#246e5a", width=2),
-                uplot.Series(label="counts as reached", stroke="#e07b39", width=1),
+                uplot.Series(label="threshold", stroke="#e07b39", width=1),
             ),
             scales={"x": uplot.Scale(time=False)},
             legend=uplot.Legend(show=False),
             height=150,
         )
-        with gui.add_folder("Time"):
-            self.pause = gui.add_checkbox("Pause", False)
-            self.speed = gui.add_slider("Speed", 0.1, 2.0, 0.1, 1.0)
-        with gui.add_folder("Goal and robot"):
-            self._button("New goal", session.new_goal)
-            self.wander = gui.add_checkbox("New goal once reached", False)
-            self._button("Push", self._push_anywhere)
-            self.strength = gui.add_slider("Strength", 0.5, 10.0, 0.5, 3.0, hint="m/s, of an arm rad/s")
-            self._button("Start again", session.restart)
-        with gui.add_folder("Show"):
-            self.path = gui.add_checkbox("Path", True)
-            self.map = gui.add_checkbox("Critic's map", False)
-        self.choices = gui.add_folder("Policy")
-        self.pause.on_update(lambda _: setattr(session, "paused", self.pause.value))
-        self.speed.on_update(lambda _: setattr(session, "speed", float(self.speed.value)))
-        self.wander.on_update(lambda _: setattr(session, "wander", self.wander.value))
 
-    def _button(self, label: str, action: Any) -> None:
-        self.server.gui.add_button(label).on_click(lambda _: self.session.ask(action))
+    def _add_choices(self) -> None:
+        """Controls that choose another policy, environment, seed or checkpoint."""
+        session, choice, add = self.session, self.session.choice, self.controls
+        for handle in self._choices:
+            add.remove(handle)
+        actor = session.sim.actor
+        with self.policy_folder:
+            self._choices = [
+                add.dropdown(
+                    "Policy", session.sources, choice.source, lambda value: self._choose(Choice(value))
+                ),
+                add.dropdown(
+                    "Environment",
+                    offered_environments(choice.source, actor),
+                    actor.env.spec.id,
+                    lambda value: self._choose(Choice(choice.source, choice.seed, choice.which, value)),
+                ),
+            ]
+            if actor.policies is not None:
+                self._choices += self._seed_and_checkpoint(actor.policies)
 
-    def _offer(self) -> None:
-        """What else can be played, for what is played now."""
-        session, choice = self.session, self.session.choice
-        for child in getattr(self, "_offers", []):
-            child.remove()
-        policies = session.sim.actor.policies
-        with self.choices:
-            gui = self.server.gui
-            source = gui.add_dropdown("Policy", session.sources, initial_value=choice.source)
-            source.on_update(lambda _: self._choose(Choice(source.value)))
-            own = session.sim.env.spec.id
-            home = policies.choice.env if policies else choice.source
-            places = environments_for(policies, home)
-            place = gui.add_dropdown("Environment", tuple(dict.fromkeys((*places, own))), initial_value=own)
-            place.on_update(
-                lambda _: self._choose(Choice(choice.source, choice.seed, choice.which, place.value))
-            )
-            self._offers = [source, place]
-            if policies is not None:
-                self._offers += self._seeds_and_checkpoints(policies)
-
-    def _seeds_and_checkpoints(self, policies: Any) -> list[Any]:
-        choice, gui = self.session.choice, self.server.gui
-        now = self.session.sim.actor.seed
-        seed = gui.add_dropdown("Seed", tuple(map(str, policies.seeds)), initial_value=str(now))
-        seed.on_update(
-            lambda _: self._choose(Choice(choice.source, int(seed.value), choice.which, choice.env))
+    def _seed_and_checkpoint(self, policies: Policies) -> list[Control]:
+        choice, add = self.session.choice, self.controls
+        seed = add.dropdown(
+            "Seed",
+            tuple(map(str, policies.seeds)),
+            str(self.session.sim.actor.seed),
+            lambda value: self._choose(Choice(choice.source, int(value), choice.which, choice.env)),
         )
         if not Path(choice.source).is_dir():
             return [seed]
-        which = gui.add_dropdown("Checkpoint", ("last", "best"), initial_value=choice.which)
-        which.on_update(lambda _: self._choose(Choice(choice.source, choice.seed, which.value, choice.env)))
+        which = add.dropdown(
+            "Checkpoint",
+            CHECKPOINTS,
+            choice.which,
+            lambda value: self._choose(
+                Choice(choice.source, choice.seed, "best" if value == "best" else "last", choice.env)
+            ),
+        )
         return [seed, which]
 
     def _choose(self, choice: Choice) -> None:
         if choice == self.session.choice:
             return
-        self.status.content = f"### Preparing {choice.env or choice.source} …\nThe first time takes a while."
-        self.session.ask(lambda: self.session.choose(choice))
+        name = plain(choice.env or choice.source)
+        self.status.content = f"### Loading {name} …\nThe first time, it has to be compiled."
+        self.session.submit(lambda: self.session.choose(choice))
 
-    # What a person does in the scene.
+    # The pointer. viser awaits coroutines in order, and runs plain functions in threads.
 
     def _clicked(self, event: viser.SceneClickEvent) -> None:
-        place = self._on_floor(event.ray_origin, event.ray_direction)
-        if place is not None:
-            self.session.ask(lambda: self.session.aim(place, self._nearest_part(place)))
+        try:
+            xy = self._on_floor(np.asarray(event.ray_origin), np.asarray(event.ray_direction))
+            if xy is not None:
+                self.session.submit(lambda: self.session.set_goal(xy, self._nearest_part(xy)))
+        except Exception as error:
+            report(error, event.client)
 
-    async def _goal_dragged(self, event: Any, part: int) -> None:
-        origin = np.asarray(event.client.camera.position)
-        place = self._on_floor(origin, np.asarray(event.end_position) - origin)
-        if place is not None:
-            self.session.ask(lambda: self.session.aim(place, part))
+    async def _goal_dragged(self, event: DragEvent, part: int) -> None:
+        try:
+            camera = np.asarray(event.client.camera.position)
+            xy = self._on_floor(camera, np.asarray(event.end_position) - camera)
+            if xy is not None:
+                self.session.submit(lambda: self.session.set_goal(xy, part))
+        except Exception as error:
+            report(error, event.client)
 
-    async def _robot_dragged(self, event: Any) -> None:
-        if event.phase != "end":
-            return
-        pull = np.subtract(event.end_position, event.start_position)[:2]
-        if np.linalg.norm(pull) > 0:
-            self.session.ask(lambda: self.session.push((pull[0], pull[1]), float(self.strength.value)))
+    async def _robot_dragged(self, event: DragEvent) -> None:
+        try:
+            x, y = np.subtract(event.end_position, event.start_position)[:2].tolist()
+            if event.phase == "end" and (x or y):
+                self.session.submit(lambda: self.session.push((x, y), float(self.push_speed.value)))
+        except Exception as error:
+            report(error, event.client)
 
     def _push_anywhere(self) -> None:
         angle = np.random.default_rng().uniform(-np.pi, np.pi)
-        self.session.push((np.cos(angle), np.sin(angle)), float(self.strength.value))
+        self.session.push((float(np.cos(angle)), float(np.sin(angle))), float(self.push_speed.value))
 
-    def _on_floor(self, origin: Any, direction: Any) -> tuple[float, float] | None:
-        """Where a ray meets the height that goals lie at; None if it points away."""
-        origin, direction = np.asarray(origin, float), np.asarray(direction, float)
-        if abs(direction[2]) < 1e-9:
+    def _on_floor(self, origin: np.ndarray, direction: np.ndarray) -> tuple[float, float] | None:
+        """Where a ray meets the height of goals; None if it points away or is not finite."""
+        if not (np.isfinite(origin).all() and np.isfinite(direction).all()) or abs(direction[2]) < 1e-9:
             return None
-        far = (self.height - origin[2]) / direction[2]
-        if far <= 0:
+        distance = (self.height - origin[2]) / direction[2]
+        if not 0 < distance < np.inf:
             return None
-        x, y = (origin + far * direction)[:2]
+        x, y = (origin + distance * direction)[:2]
         return float(x), float(y)
 
-    def _nearest_part(self, place: tuple[float, float]) -> int:
+    def _nearest_part(self, xy: tuple[float, float]) -> int:
         points = self.session.sim.space.points(self.session.sim.goal)
-        return int(np.argmin(np.linalg.norm(points - np.asarray(place), axis=-1)))
+        return int(np.argmin(np.linalg.norm(points - np.asarray(xy), axis=-1)))
 
     # Drawing.
 
     def show(self) -> None:
-        """Send what has changed since the last time, as often as it is seen."""
+        """Send what has changed, each part at its own rate."""
         if self._shown != self.session.version:
             self._build()
-        if self._time_for("frame", FRAMES):
+        if self._is_due("scene"):
             self._draw()
-        if self._time_for("text", TEXTS):
-            self._tell()
-        if self.map.value and self._time_for("map", MAPS):
-            self._draw_map()
-        self._map_image.visible = bool(self.map.value) and self.session.sim.has_critic
+        if self._is_due("status"):
+            self._update_status()
+        if self.critic.value and self.session.sim.has_critic and self._is_due("critic"):
+            sim = self.session.sim
+            self._map_image.image = shapes.heat(sim.critic_values(), sim.space, MAP_OPACITY)
+        self._map_image.visible = bool(self.critic.value) and self.session.sim.has_critic
 
-    def _time_for(self, what: str, times: float) -> bool:
+    def _is_due(self, part: str) -> bool:
         now = time.monotonic()
-        if now < self._due[what]:
+        if now < self._due[part]:
             return False
-        self._due[what] = now + 1.0 / times
+        self._due[part] = now + 1.0 / RATES[part]
         return True
 
     def _build(self) -> None:
-        """The scene of what is played now."""
+        """Replace the scene by that of the current simulation."""
         self._shown = self.session.version
         sim, scene = self.session.sim, self.server.scene
         spec = sim.env.scene.spec
         with self.server.atomic():
-            for handle in getattr(self, "_scene", []):
+            for handle in self._scene:
                 handle.remove()
             built = shapes.build(scene, spec)
-            self.links, self.ground, self._lift = built.links, built.ground, built.line
+            self.links, self.ground, self._line = built.links, built.ground, built.line
             arm = render.is_arm(spec)
             self.height = float(render.goal_markers(spec, sim.goal)[0].pos[2]) if arm else self.ground
             self._goals = shapes.add_goals(scene, spec, sim.goal, GOAL_OPACITY)
             for part, handle in self._goals:
-                # A coroutine, also for viser, which would not await what a lambda returns.
                 handle.on_drag("left")(functools.partial(self._goal_dragged, part=part))
-            for handle in built.grips:
+            for handle in built.robot:
                 handle.on_drag("left")(self._robot_dragged)
-            self._path = scene.add_line_segments("/path", np.zeros((1, 2, 3)), PATH_RGB, thickness=built.line)
+            self._line_segments = scene.add_line_segments(
+                "/trajectory", np.zeros((1, 2, 3)), TRAJECTORY_RGB, thickness=built.line
+            )
             self._map_image = shapes.add_floor_image(scene, spec, built.ground)
-            self._scene = [*built.handles, *(h for _, h in self._goals), self._path, self._map_image]
+            goals = [handle for _, handle in self._goals]
+            self._scene = [*built.handles, *goals, self._line_segments, self._map_image]
         for client in self.server.get_clients().values():
-            self._look(client)
-        self._offer()
+            self._set_camera(client)
+        self._add_choices()
         self._draw()
-        self._tell()
+        self._update_status()
 
-    def _look(self, client: viser.ClientHandle) -> None:
-        """Show the whole scene in that part of the window which the controls leave free."""
-        if self._shown < 0:
-            return
+    def _connected(self, client: viser.ClientHandle) -> None:
+        try:
+            if self._shown >= 0:
+                self._set_camera(client)
+        except Exception as error:
+            report(error, client)
+
+    def _set_camera(self, client: viser.ClientHandle) -> None:
+        """Show the whole scene in the part of the window that the controls leave free."""
         camera = client.camera
-        view = shapes.view(self.session.sim, camera.image_width, camera.image_height)
+        view = shapes.view(self.session.sim.env.scene.spec, camera.image_width, camera.image_height)
         camera.fov = view.fov
         camera.position, camera.look_at = view.position, view.target
 
@@ -213,29 +252,24 @@ class Page:
         sim = self.session.sim
         with self.server.atomic():
             for k, frame in enumerate(self.links):
-                frame.position, frame.wxyz = sim.moment.pos[k], sim.moment.rot[k]
+                frame.position, frame.wxyz = sim.snapshot.pos[k], sim.snapshot.rot[k]
             shapes.place_goals(self._goals, sim.env.scene.spec, sim.goal)
-            self._path.visible = bool(self.path.value)
-            if self.path.value and len(self.session.trail) > 1:
-                trail = np.asarray(self.session.trail)
-                points = np.column_stack([trail, np.full(len(trail), self.height + self._lift)])
-                self._path.points = np.stack([points[:-1], points[1:]], axis=1).astype(np.float32)
+            self._line_segments.visible = bool(self.trajectory.value)
+            if self.trajectory.value and len(self.session.trajectory) > 1:
+                xy = np.asarray(self.session.trajectory)
+                points = np.column_stack([xy, np.full(len(xy), self.height + self._line)])
+                self._line_segments.points = np.stack([points[:-1], points[1:]], axis=1).astype(np.float32)
 
-    def _draw_map(self) -> None:
-        if self.session.sim.has_critic:
-            sim = self.session.sim
-            self._map_image.image = shapes.heat(sim.critic(), sim.space, MAP_OPACITY)
-
-    def _tell(self) -> None:
+    def _update_status(self) -> None:
         session, sim = self.session, self.session.sim
-        reached = " · **reached**" if sim.moment.reached else ""
-        pace = "paused" if session.paused else f"{session.pace or 0:.1f} × real time"
-        critic = "" if sim.has_critic or not self.map.value else "\n\nIt has no critic to map."
-        wrong = f"\n\n⚠ {session.message}" if session.message else ""
+        reached = " · **reached**" if sim.snapshot.reached else ""
+        rate = "paused" if session.paused else f"{session.real_time_factor or 0:.1f} × real time"
+        critic = "" if sim.has_critic or not self.critic.value else "\n\nThis policy has no critic."
+        error = f"\n\n⚠ {plain(session.message)}" if session.message else ""
         self.status.content = (
-            f"### {sim.env.spec.id}\n{sim.actor.label}\n\n"
-            f"distance **{sim.moment.distance:.2f} m**{reached}\n\n"
-            f"{pace} (could be {sim.dt / sim.step_seconds:.0f} ×){critic}{wrong}"
+            f"### {sim.env.spec.id}\n{plain(sim.actor.label)}\n\n"
+            f"distance **{sim.snapshot.distance:.2f} m**{reached}\n\n"
+            f"{rate} (maximum {sim.dt / sim.step_seconds:.0f} ×){critic}{error}"
         )
         if session.history:
             seconds, distances = np.array(session.history).T

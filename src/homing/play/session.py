@@ -1,187 +1,165 @@
-"""What is played and how: the choices of a person, kept apart from any page."""
+"""An interactive session: a simulation in real time, and the commands of the people who watch it."""
 
 from __future__ import annotations
 
-import dataclasses
+import math
 import queue
 from collections import deque
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from homing.envs.registry import ALIASES, ENVIRONMENTS, get_spec
-from homing.errors import HomingError, unknown
+from homing.errors import ConfigError, HomingError
+from homing.play.reporting import LOG, one_line
 from homing.play.simulation import Simulation
-from homing.policies import Policies, find_policies, shipped_names
-from homing.policies.store import Which
-from homing.training.build import check_alike
-from homing.viz import video
-from homing.viz.video import Actor
+from homing.play.sources import Choice, check_offered, make_actor
 
-FOREVER = 1_000_000_000  # steps: a person ends an episode, not a clock
 HISTORY = 30.0  # seconds of distances that are kept
-TRAIL = 20.0  # seconds of the path that are kept
-CATCH_UP = 0.25  # seconds of simulation in one go, at most; what is missed beyond is left out
+TRAJECTORY = 20.0  # seconds of the trajectory that are kept
+CATCH_UP = 0.25  # seconds of simulation in one call, at most; a longer delay is skipped
 NEW_GOAL_AFTER = 1.0  # seconds at the goal
+MAX_COMMANDS = 64  # waiting; more are dropped
+SPEEDS = (0.1, 2.0)  # times real time
+PUSHES = (0.5, 10.0)  # m/s, or rad/s of an arm
+FARTHEST = 1e6  # metres
 
-
-@dataclasses.dataclass(frozen=True)
-class Choice:
-    """Whose policy plays, and where; None is its own environment."""
-
-    source: str
-    seed: int | None = None
-    which: Which = "last"
-    env: str | None = None
-
-
-def check_source(source: str) -> None:
-    """Refuse what is neither a policy nor an environment."""
-    from homing.policies.store import locate
-
-    if is_environment(source):
-        return
-    if len(Path(source).parts) == 1 and not Path(source).suffix and not Path(source).exists():
-        names = (*ENVIRONMENTS, *ALIASES, *shipped_names())
-        if source not in names:
-            raise unknown("environment or shipped policy", source, names)
-    locate(source)
-
-
-def is_environment(source: str) -> bool:
-    """Whether a name stands for an environment without a policy."""
-    named = source in ENVIRONMENTS or source in ALIASES
-    return named and source not in shipped_names() and not Path(source).exists()
-
-
-def make_actor(choice: Choice) -> Actor:
-    """One robot that nothing but a fall stops."""
-    if is_environment(choice.source):
-        return _puppet(choice.env or choice.source)
-    policies = find_policies(choice.source, choice.which)
-    where = dataclasses.replace(policies.choice, episode_length=FOREVER)
-    env = where.make(1, choice.env)
-    check_alike(policies, env)
-    seed = policies.seeds[policies.place(choice.seed)]
-    label = f"{policies.agent_name}, seed {seed}"
-    return Actor(label, env, video.greedy(policies.agent), policies.one(seed), policies, seed)
-
-
-def _puppet(id: str) -> Actor:
-    from homing.envs import make
-    from homing.viz.render import zero_policy
-
-    env = make(id, num_envs=1, episode_length=FOREVER)
-    rest = zero_policy(env)
-    return Actor("no policy: push it", env, lambda _, obs, key: rest(obs, key), ())
-
-
-def environments_for(policies: Policies | None, env: str) -> tuple[str, ...]:
-    """Where a policy can act: environments with the same body, objects and kind of goal."""
-    own = get_spec(env)
-    alike = lambda other: (
-        other.body.name == own.body.name
-        and other.task.goal == own.task.goal
-        and len(other.task.props) == len(own.task.props)
-        and other.pipelines()[0] == own.pipelines()[0]
-    )
-    return (env, *(id for id in ENVIRONMENTS if id != env and alike(ENVIRONMENTS[id])))
+Command = Callable[[], object]
 
 
 class Session:
-    """A simulation that follows the clock, and requests that it takes between steps."""
+    """A simulation that follows the clock, and executes commands between steps."""
 
     def __init__(self, choice: Choice, sources: Sequence[str]):
         self.sources = tuple(dict.fromkeys((choice.source, *sources)))
-        self.paused, self.speed, self.wander = False, 1.0, False
+        self.paused, self.auto_goal = False, False
+        self._speed = 1.0
         self.message = ""
         self.version = 0
-        """Counts what is played; a page draws its scene anew when it changes."""
-        self._requests: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
-        self._play(choice)
+        """Counts the simulations so far; the page builds its scene again when it changes."""
+        self._commands: queue.Queue[Command] = queue.Queue(MAX_COMMANDS)
+        self._start(choice)
 
-    def ask(self, request: Callable[[], Any]) -> None:
-        """Have something done between two steps; from any thread."""
-        self._requests.put(request)
+    @property
+    def speed(self) -> float:
+        """Seconds of simulation for each second of the clock, as requested."""
+        return self._speed
+
+    @speed.setter
+    def speed(self, value: float) -> None:
+        self._speed = within(value, SPEEDS, "speed")
+
+    def submit(self, command: Command) -> None:
+        """Have a command executed between two steps; from any thread. A full queue drops it."""
+        try:
+            self._commands.put_nowait(command)
+        except queue.Full:
+            LOG.warning("homing play: commands come faster than they can be executed; one is dropped")
 
     def choose(self, choice: Choice) -> None:
-        """Play something else; what cannot be played is told and changes nothing."""
-        try:
-            self._play(choice)
-        except HomingError as error:
-            self.message = str(error)
+        """Simulate another of the offered choices; on an error the current one goes on."""
+        check_offered(choice, self.choice.source, self.sim.actor, self.sources)
+        self._start(choice)
 
-    def _play(self, choice: Choice) -> None:
+    def _start(self, choice: Choice) -> None:
         sim = Simulation(make_actor(choice))
         self.choice, self.sim, self.message = choice, sim, ""
-        self.time, self._owed, self._near_for = 0.0, 0.0, 0.0
-        self.pace: float | None = None
-        """Seconds of simulation for each second of the clock, lately."""
-        self.forget()
+        self.time, self._pending_seconds, self._seconds_at_goal = 0.0, 0.0, 0.0
+        self.real_time_factor: float | None = None
+        """Seconds of simulation for each second of the clock, measured over about the last second."""
+        self.clear_history()
         self.version += 1
 
-    # What a person does, called through `ask`.
+    # Commands, called through `submit`.
 
-    def aim(self, xy: tuple[float, float], part: int = 0) -> None:
-        self.sim.aim(xy, part)
-        self._near_for = 0.0
+    def set_goal(self, xy: tuple[float, float], part: int = 0) -> None:
+        """Move one point of the goal to x, y, or to the nearest free position of the arena."""
+        if not all(abs(value) <= FARTHEST for value in xy):  # also refuses NaN
+            raise ConfigError(f"a goal needs finite coordinates within {FARTHEST:g} m")
+        if not 0 <= part < len(self.sim.space.axes):
+            raise ConfigError(f"this goal has {len(self.sim.space.axes)} points, and none is number {part}")
+        self.sim.set_goal(xy, part)
+        self._seconds_at_goal = 0.0
 
     def push(self, direction: tuple[float, float], speed: float) -> None:
-        self.sim.push(direction, speed)
+        if not all(abs(value) <= FARTHEST for value in direction):
+            raise ConfigError(f"a push needs a finite direction within {FARTHEST:g} m")
+        self.sim.push(direction, within(speed, PUSHES, "push speed"))
 
-    def new_goal(self) -> None:
-        self.sim.new_goal()
-        self._near_for = 0.0
+    def sample_goal(self) -> None:
+        self.sim.sample_goal()
+        self._seconds_at_goal = 0.0
 
-    def restart(self) -> None:
-        self.sim.restart()
-        self.forget()
+    def reset(self) -> None:
+        self.sim.reset()
+        self.clear_history()
 
-    def forget(self) -> None:
-        """Path and distances begin anew."""
-        self.trail: deque[np.ndarray] = deque([self.place()], maxlen=round(TRAIL / self.sim.dt))
+    def clear_history(self) -> None:
+        """Forget the trajectory and the distances."""
+        self.trajectory: deque[np.ndarray] = deque([self.position()], maxlen=round(TRAJECTORY / self.sim.dt))
         self.history: deque[tuple[float, float]] = deque()
 
-    # Going on.
+    # Time.
 
-    def work(self, seconds: float) -> int:
-        """Do what was asked for, then take the steps that this much time allows; returns how many."""
-        while True:
-            try:
-                self._requests.get_nowait()()
-            except queue.Empty:
-                break
+    def advance(self, seconds: float) -> int:
+        """Execute waiting commands, then the steps that this much clock time allows; returns their number."""
+        self._execute_commands()
         if self.paused:
-            self._owed = 0.0
+            self._pending_seconds = 0.0
             return 0
-        self._owed += seconds * self.speed
-        most = max(1, round(CATCH_UP / self.sim.dt))
-        steps = min(int(self._owed / self.sim.dt), most)
+        self._pending_seconds += seconds * self.speed
+        limit = max(1, round(CATCH_UP / self.sim.dt))
+        steps = min(int(self._pending_seconds / self.sim.dt), limit)
         for _ in range(steps):
             self._step()
-        self._owed = min(self._owed - steps * self.sim.dt, self.sim.dt)
-        if seconds > 0:
-            recent = steps * self.sim.dt / seconds
-            # Over about a second, so that it can be read.
-            mix = min(1.0, seconds)
-            self.pace = recent if self.pace is None else (1 - mix) * self.pace + mix * recent
+        self._pending_seconds = min(self._pending_seconds - steps * self.sim.dt, self.sim.dt)
+        self._measure(steps, seconds)
         return steps
 
+    def _execute_commands(self) -> None:
+        """A command that fails leaves a message, and the session goes on."""
+        for _ in range(self._commands.qsize()):
+            try:
+                self._commands.get_nowait()()
+            except HomingError as error:
+                self.message = str(error)
+            except Exception as error:
+                # Anything may be wrong with a file that is loaded, and no command may end the server.
+                self.message = one_line(error)
+                LOG.warning("homing play: %s", self.message)
+
+    def _measure(self, steps: int, seconds: float) -> None:
+        if seconds <= 0:
+            return
+        recent = steps * self.sim.dt / seconds
+        mix = min(1.0, seconds)
+        last = self.real_time_factor
+        self.real_time_factor = recent if last is None else (1 - mix) * last + mix * recent
+
     def _step(self) -> None:
-        moment = self.sim.step()
+        snapshot = self.sim.step()
         self.time += self.sim.dt
-        if moment.fell:
-            self.forget()
-        self.trail.append(self.place())
-        self.history.append((self.time, moment.distance))
+        if not snapshot.is_finite:
+            self.message = "the simulation diverged and was reset"
+            snapshot = self.sim.reset()
+            self.clear_history()
+        if snapshot.terminated:
+            self.clear_history()
+        self.trajectory.append(self.position())
+        self.history.append((self.time, snapshot.distance))
         while self.history[0][0] < self.time - HISTORY:
             self.history.popleft()
-        self._near_for = self._near_for + self.sim.dt if moment.reached else 0.0
-        if self.wander and self._near_for >= NEW_GOAL_AFTER:
-            self.new_goal()
+        self._seconds_at_goal = self._seconds_at_goal + self.sim.dt if snapshot.reached else 0.0
+        if self.auto_goal and self._seconds_at_goal >= NEW_GOAL_AFTER:
+            self.sample_goal()
 
-    def place(self) -> np.ndarray:
-        """x and y [2] of what goals are about."""
-        return self.sim.space.points(self.sim.moment.achieved)[0]
+    def position(self) -> np.ndarray:
+        """x and y [2] of the achieved goal's first point."""
+        return self.sim.space.points(self.sim.snapshot.achieved)[0]
+
+
+def within(value: float, limits: tuple[float, float], name: str) -> float:
+    """A finite number clamped to its limits; ConfigError for NaN and infinities."""
+    low, high = limits
+    if not math.isfinite(value):
+        raise ConfigError(f"{name} is a number from {low:g} to {high:g}, not {value}")
+    return min(max(float(value), low), high)

@@ -1,4 +1,4 @@
-"""Model cards: what a policy was trained by, and how well it reaches goals."""
+"""Model cards: how a policy was trained, and how well it reaches goals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,22 @@ from typing import Any
 
 from homing.config.presets import preset
 from homing.config.run import RunConfig, to_json
+from homing.errors import HomingError
 from homing.runs.folder import RunFolder
+from homing.runs.validation import (
+    COLUMNS,
+    COUNT,
+    METRIC,
+    OBJECT,
+    SEED,
+    SESSION,
+    TEXT,
+    Check,
+    each,
+    fault,
+    fields,
+    listed,
+)
 from homing.version import __version__
 
 Card = dict[str, Any]
@@ -18,9 +33,47 @@ SCORE = "success_any"
 FIRST = ("success_any", "success_end", "time_near_goal", "final_distance")
 
 
+_TRAIN = fields({"batch_size": COUNT, "num_envs": COUNT}, "an object of training settings")
+_CONFIG: dict[str, Check] = {
+    "agent": TEXT,
+    "env": TEXT,
+    "preset": TEXT,
+    "episode_length": COUNT,
+    "seeds": listed(SEED, "a list of seeds"),
+    "env_options": OBJECT,
+    "train": _TRAIN,
+}
+_CARD: dict[str, Check] = {
+    "run": TEXT,
+    "which": TEXT,
+    "iteration": COUNT,
+    "config": fields(_CONFIG, "a run's settings"),
+    "changed": OBJECT,
+    "scores": listed(each(METRIC, "scores of a seed"), "a list of scores"),
+    "step": COUNT,
+    "updates": COUNT,
+    "measured": fields({"by": TEXT, "env": TEXT, "episodes": COUNT}, "an evaluation"),
+    "trained": fields(SESSION, "a session"),
+    "seeds": listed(SEED, "a list of seeds"),
+    "chosen": TEXT,
+    "exported": each(TEXT, "date and version"),
+}
+
+
+def check_card(card: Any) -> Card:
+    """A card from a file, if every field that is there has its type."""
+    if not isinstance(card, dict):
+        raise HomingError("its card is no object")
+    if wrong := fault(card, _CARD):
+        raise HomingError(f"its card is wrong: {wrong}")
+    if any(not SEED.holds(row.get("seed")) for row in card.get("scores", ())):
+        raise HomingError("its card has scores without a seed")
+    return {"scores": [], **card}
+
+
 def run_card(folder: RunFolder, config: RunConfig, which: str, iteration: int) -> Card:
-    """What a run's folder tells of the policies of one iteration."""
-    rows = [row for row in folder.rows() if row["iteration"] <= iteration]
+    """The card of a run's policies of one iteration, from its config, metrics and sessions."""
+    rows = [row for row in folder.rows(COLUMNS) if row["iteration"] <= iteration]
     newest = max((row["iteration"] for row in rows), default=None)
     rows = [row for row in rows if row["iteration"] == newest]
     sessions = folder.sessions()
@@ -41,7 +94,7 @@ def run_card(folder: RunFolder, config: RunConfig, which: str, iteration: int) -
 
 
 def changed(config: RunConfig) -> Card:
-    """Settings that are not those of the preset, as it is now, by dotted name."""
+    """Settings that differ from the preset, as it is now, by dotted name."""
     usual = preset(config.agent, config.preset, config.env)
     pairs = ((config.train, usual.train), (config.settings, usual.agent))
     differ: Card = {}
@@ -88,15 +141,15 @@ def exported(card: Mapping[str, Any], seeds: Sequence[int], chosen: str) -> Card
     }
 
 
-def measured_again(card: Mapping[str, Any], told: Mapping[str, Any], seed: int) -> Card:
-    """The card with what `homing.evaluate` has just told instead of the run's own evaluation."""
-    by = f"an evaluation apart, on starts and goals of seed {seed}"
-    measured = {"by": by, "env": told["env"], "episodes": told["episodes"], "step": card.get("step")}
-    return {**card, "scores": told["seeds"], "measured": measured}
+def measured_again(card: Mapping[str, Any], results: Mapping[str, Any], seed: int) -> Card:
+    """The card with results of `homing.evaluate` in place of the run's own evaluation."""
+    by = f"a separate evaluation with reset seed {seed}"
+    measured = {"by": by, "env": results["env"], "episodes": results["episodes"], "step": card.get("step")}
+    return {**card, "scores": results["seeds"], "measured": measured}
 
 
 def best_seed(card: Mapping[str, Any]) -> int | None:
-    """The seed with the highest success, of equal ones that which is near its goals longest."""
+    """The seed with the highest success rate; ties are broken by the time near the goal."""
     rows = [row for row in card["scores"] if SCORE in row]
     if not rows:
         return None
@@ -104,20 +157,25 @@ def best_seed(card: Mapping[str, Any]) -> int | None:
 
 
 def markdown(name: str, card: Mapping[str, Any], size: int) -> str:
-    """A model card as a page."""
-    config = card["config"]
+    """A model card as a page; facts that the card does not have are left out."""
+    config = card.get("config", {})
     facts = [
-        ("environment", _code(config["env"]) + _options(config)),
-        ("agent", _code(config["agent"]) + f", preset {_code(config['preset'])}"),
-        ("other than the preset", _differences(card)),
+        ("environment", _code(config.get("env")) + _options(config)),
+        ("agent", _code(config.get("agent")) + (f", preset {_code(config['preset'])}" if "preset" in config else "")),
+        ("changed settings", _differences(card)),
         ("training", _training(card)),
         ("seeds", _seeds(card)),
         ("trained on", _hardware(card.get("trained", {}))),
-        ("file", f"{size / 1024:,.0f} KiB, exported {card['exported']['date']} by Homing "
-                 f"{card['exported']['homing']}"),
+        ("file", _file(card, size)),
     ]  # fmt: skip
     lines = [f"## {name}", "", "| | |", "|---|---|", *(f"| {k} | {v} |" for k, v in facts if v), ""]
     return "\n".join(lines + _table(card))
+
+
+def _file(card: Mapping[str, Any], size: int) -> str:
+    made = card.get("exported", {})
+    by = f", exported {made['date']} by Homing {made.get('homing', '?')}" if "date" in made else ""
+    return f"{size / 1024:,.0f} KiB{by}"
 
 
 def _table(card: Mapping[str, Any]) -> list[str]:
@@ -127,7 +185,8 @@ def _table(card: Mapping[str, Any]) -> list[str]:
         return ["It was not evaluated.", ""]
     names = {name for row in scores for name in row} - {"seed"}
     order = [*(n for n in FIRST if n in names), *sorted(names - set(FIRST))]
-    head = [f"Measured by {measured['by']}: {measured['episodes']} episodes in {_code(measured['env'])}.", ""]
+    episodes, env = measured.get("episodes", "?"), _code(measured.get("env"))
+    head = [f"Measured by {measured.get('by', '?')}: {episodes} episodes in {env}.", ""]
     head += ["| seed | " + " | ".join(str(row["seed"]) for row in scores) + " |"]
     head += ["|---" + "|---:" * len(scores) + "|"]
     body = [
@@ -140,8 +199,8 @@ def _table(card: Mapping[str, Any]) -> list[str]:
 def _differences(card: Mapping[str, Any]) -> str:
     if "changed" not in card:
         return ""
-    lines, length = dict(card["changed"]), card["config"]["episode_length"]
-    if length != RunConfig.episode_length:
+    lines, length = dict(card["changed"]), card.get("config", {}).get("episode_length")
+    if length not in (None, RunConfig.episode_length):
         lines["episode_length"] = length
     show = lambda v: f"{v:.4g}" if isinstance(v, float) else str(v)
     return ", ".join(f"{_code(name)} {show(value)}" for name, value in lines.items())
@@ -150,16 +209,21 @@ def _differences(card: Mapping[str, Any]) -> str:
 def _training(card: Mapping[str, Any]) -> str:
     if "step" not in card:
         return ""
-    train = card["config"]["train"]
-    return (
-        f"{card['step']:,} environment steps and {card['updates']:,} updates of {train['batch_size']} rows, "
-        f"{train['num_envs']} environments; the {card['which']} policy"
-    )
+    train = card.get("config", {}).get("train", {})
+    parts = [f"{card['step']:,} environment steps"]
+    parts += [f"{card['updates']:,} updates"] if "updates" in card else []
+    parts += [f"batch size {train['batch_size']}"] if "batch_size" in train else []
+    parts += [f"{train['num_envs']} environments"] if "num_envs" in train else []
+    return ", ".join(parts) + (f"; the {card['which']} policy" if "which" in card else "")
 
 
 def _seeds(card: Mapping[str, Any]) -> str:
+    if "seeds" not in card:
+        return ""
+    trained = card.get("config", {}).get("seeds")
     kept = ", ".join(map(str, card["seeds"]))
-    return f"{kept} ({card['chosen']}) of {len(card['config']['seeds'])} that were trained"
+    how = f" ({card['chosen']})" if "chosen" in card else ""
+    return kept + how + (f" of {len(trained)} that were trained" if trained is not None else "")
 
 
 def _hardware(trained: Mapping[str, Any]) -> str:
@@ -170,14 +234,14 @@ def _hardware(trained: Mapping[str, Any]) -> str:
     commit = trained.get("git", {}).get("homing", {}).get("commit", "")
     code = f", commit {_code(commit[:10])}" if commit else ""
     software = f"Homing {versions.get('homing', '?')}, JAX {versions.get('jax', '?')}"
-    return f"{count}{trained['device']}, {trained['date']}, {software}{code}"
+    return f"{count}{trained.get('device', '?')}, {trained.get('date', '?')}, {software}{code}"
 
 
 def _options(config: Mapping[str, Any]) -> str:
-    parts = [f"{name} = {value}" for name, value in config["options"].items()]
-    parts += [f"physics {config['physics']}"] if config["physics"] else []
+    parts = [f"{name} = {value}" for name, value in config.get("env_options", {}).items()]
+    parts += [f"physics {config['physics']}"] if config.get("physics") else []
     return f" with {', '.join(parts)}" if parts else ""
 
 
-def _code(text: str) -> str:
-    return f"`{text}`"
+def _code(text: str | None) -> str:
+    return f"`{text}`" if text is not None else "?"

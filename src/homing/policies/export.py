@@ -1,4 +1,4 @@
-"""From a run to a file that others can load, and what policies achieve on the way."""
+"""Export of a run's policies to a file, and their evaluation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy as np
 
 from homing.errors import ConfigError, HomingError
 from homing.policies.card import SCORE, best_seed, exported, measured_again
-from homing.policies.store import Policies, Which, check_file, find_policies, halves, write_policies
+from homing.policies.store import Policies, Which, check_file, find_policies, write_policies
+from homing.runs.policy_files import finite_seeds, halves
 from homing.runs.stats import aggregate
 from homing.training.build import check_alike
 from homing.training.seeds import evaluate_learners
@@ -42,16 +43,16 @@ def export(
 
 
 def rounded(policies: Policies) -> Policies:
-    """As they come back from 16 bits: what is evaluated is what is written."""
+    """Policies with weights rounded to 16 bits, so that what is evaluated is what is written."""
     round_off = lambda x: x.astype(jnp.float16).astype(x.dtype) if halves(x) else x
     learner = jax.tree.map(round_off, policies.learner)
-    if np.any(_finite(policies.learner) & ~_finite(learner)):
+    if np.any(finite_seeds(policies.learner) & ~finite_seeds(learner)):
         raise HomingError(f"{policies.source} holds numbers too large for 16 bits; export it in 32 instead")
     return dataclasses.replace(policies, learner=learner)
 
 
 def chosen_seeds(policies: Policies, seed: int | str) -> tuple[tuple[int, ...], str]:
-    """The seeds that `seed` names, and in words how."""
+    """The seeds that `seed` selects, and the reason for the card."""
     if seed == "all":
         return policies.seeds, "all"
     if seed == "best":
@@ -76,10 +77,14 @@ def evaluated(
     count = choice.eval_envs if episodes is None else episodes
     made = choice.make(count, id).of_size(count, restarts=False)
     check_alike(policies, made)
-    learner = policies.learner
+    learner, finite = policies.learner, finite_seeds(policies.learner)
+    if not finite.any():
+        raise _diverged(policies, "its weights hold a NaN or an infinity")
     key = jax.random.key(seed)
     metrics = jax.device_get(evaluate_learners(made, policies.agent, learner, key, explore))
-    finite = _finite(learner)
+    finite &= np.all([np.isfinite(values) for values in metrics.values()], axis=0)
+    if not finite.any():
+        raise _diverged(policies, "its actions lead to a NaN or an infinity")
     rows = [
         {"seed": s} | ({name: float(v[i]) for name, v in sorted(metrics.items())} if finite[i] else {})
         for i, s in enumerate(policies.seeds)
@@ -96,7 +101,8 @@ def evaluated(
     }
 
 
-def _finite(learner: Any) -> np.ndarray:
-    """[S] bool: seeds without a NaN or an infinity in what they learned."""
-    leaves = [np.asarray(x) for x in jax.tree.leaves(learner)]
-    return np.all([np.isfinite(x.reshape(len(x), -1)).all(axis=-1) for x in leaves], axis=0)
+def _diverged(policies: Policies, what: str) -> HomingError:
+    return HomingError(
+        f"every seed of {policies.source} has diverged ({what}), so nothing can be scored; "
+        "try --which best, or train again with lower learning rates"
+    )

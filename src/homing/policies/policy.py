@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # heavy to import
 
 
 class Policy:
-    """A trained policy: `policy(state, goal)` is the action that it thinks best, in [−1, 1].
+    """A trained policy: `policy(state, goal)` is the greedy action, in [−1, 1].
 
     States [..., state_dim] and goals [..., goal_dim] are NumPy or JAX arrays. `card` tells how it was made.
     """
@@ -25,7 +25,7 @@ class Policy:
         self.seed, self.iteration = policies.seeds[policies.place(seed)], policies.iteration
         self.choice, self.spec = policies.choice, policies.spec
         self._agent, self._learner = policies.agent, policies.one(seed)
-        self._act, self._value = jax.jit(self.act), jax.jit(self.worth)
+        self._act, self._value = jax.jit(self.act), jax.jit(self.value_of)
 
     @property
     def chunk(self) -> int:
@@ -42,7 +42,7 @@ class Policy:
         return actions.reshape(*actions.shape[:-1], self.chunk, self.spec.action_dim)
 
     def value(self, state: Any, goal: Any, action: Any = None) -> Array:
-        """What the critic thinks of an action, of the policy's own if none is given [...]."""
+        """The critic's value of an action [...], of the policy's own if none is given."""
         self.check_critic()
         return self._value(self._obs(state, goal), None if action is None else jnp.asarray(action))
 
@@ -55,16 +55,16 @@ class Policy:
         return env
 
     def check_critic(self) -> None:
-        """Refuse an agent that values nothing."""
+        """Refuse an agent without a critic."""
         if not self._agent.has_critic:
             raise ConfigError(f"agents of the kind {self.agent!r} have no critic to ask")
 
     def act(self, obs: Obs) -> Array:
-        """The greedy actions [..., chunk · action_dim], for code that is compiled as a whole."""
+        """The greedy actions [..., chunk · action_dim], traceable by JAX."""
         return self._agent.act(self._learner, obs, jax.random.key(0), explore=False)
 
-    def worth(self, obs: Obs, action: Array | None = None) -> Array:
-        """`value`, for code that is compiled as a whole."""
+    def value_of(self, obs: Obs, action: Array | None = None) -> Array:
+        """The critic's values [...], traceable by JAX; of the greedy actions if none are given."""
         return self._agent.value(self._learner, obs, self.act(obs) if action is None else action)
 
     def _obs(self, state: Any, goal: Any) -> Obs:

@@ -1,38 +1,50 @@
-"""What some seeds of one agent have learned: from a run's folder, a file, or shipped with the package."""
+"""Trained policies of one agent, one for each seed: from a run's folder, a file, or shipped with the package."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from homing.agents import AGENTS, make_agent
-from homing.config.run import decode
-from homing.errors import ConfigError, HomingError, nearest, unknown
-from homing.policies import container
+from homing.agents import AGENTS, agent_types, make_agent
+from homing.config.decoding import decode
+from homing.errors import ConfigError, HomingError, nearest
+from homing.networks import nets_of
 from homing.policies.bundled import shipped, shipped_names
-from homing.policies.card import run_card
-from homing.runs.checkpoints import load_policy, parameters
+from homing.policies.card import check_card, run_card
 from homing.runs.folder import RunFolder
+from homing.runs.policy_files import (
+    finite_seeds,
+    halves,
+    load_policy,
+    mismatch,
+    named_arrays,
+    policy_path,
+    policy_tensors,
+    to_learner,
+)
+from homing.runs.strict_json import open_plain
+from homing.runs.tensors import SUFFIX, Tensor, TensorFile, write_tensors
+from homing.runs.validation import SEED, is_count
 from homing.training.build import environment
 
-SUFFIX = ".homing"
+MAX_EVAL_ENVS, MAX_EPISODE_LENGTH = 2**20, 10**7  # that a policy file may ask for
 Which = Literal["last", "best"]
 
 
 @dataclasses.dataclass(frozen=True)
 class EnvChoice:
-    """Where a policy acts, and how it is evaluated there."""
+    """The environment of a policy, and how it is evaluated there."""
 
     env: str
     episode_length: int = 1000
     physics: str | None = None
-    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    env_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     eval_env: str | None = None
     eval_envs: int = 128
     reward: str = "sparse"
@@ -44,22 +56,24 @@ class EnvChoice:
 
 @dataclasses.dataclass(frozen=True)
 class Spaces:
-    """Sizes of what a policy sees and does; enough to build its networks."""
+    """Sizes of states, actions and goals; enough to build a policy's networks."""
 
     id: str
     state_dim: int
     action_dim: int
     goal_dim: int
+    threshold: float = 0.0
+    """Distance at which a goal counts as reached; only training depends on it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Policies:
     """Trained policies of one agent, one for each seed.
 
-    source:   what a person calls them, for messages
+    source:   their name in messages: a path or a shipped name
     settings: of the agent
     learner:  [S, ...] without optimisers
-    card:     what is known of how they were made, plain values
+    card:     the model card, plain values
     """
 
     source: str
@@ -74,7 +88,7 @@ class Policies:
     card: Mapping[str, Any]
 
     def place(self, seed: int | None) -> int:
-        """Where a seed is; the first, if not said."""
+        """Index of a seed; of the first if none is given."""
         if seed is None:
             return 0
         if seed not in self.seeds:
@@ -83,8 +97,13 @@ class Policies:
         return self.seeds.index(seed)
 
     def one(self, seed: int | None) -> Any:
-        """The learner of one seed."""
+        """The learner of one seed; refuses a seed that has diverged."""
         place = self.place(seed)
+        if not finite_seeds(self.learner)[place]:
+            raise HomingError(
+                f"seed {self.seeds[place]} of {self.source} has diverged: its weights hold a NaN or an infinity; "
+                "choose another seed, or --which best"
+            )
         return jax.tree.map(lambda x: x[place], self.learner)
 
     def only(self, seeds: tuple[int, ...]) -> Policies:
@@ -97,10 +116,17 @@ class Policies:
 def locate(source: str | Path) -> Path:
     """The run's folder or the policy file that a name stands for; computes nothing."""
     path, name = Path(source), str(source)
-    if path.is_dir():
-        return RunFolder.existing(path).path
-    if path.is_file():
-        return path
+    try:
+        if path.is_dir():
+            return RunFolder.existing(path).path
+        if path.is_file():
+            return path
+        if path.exists():
+            raise ConfigError(f"{source} is neither a folder nor a regular file; name a run or a policy file")
+    except OSError as error:
+        raise ConfigError(
+            f"{name[:60]} is no usable path ({error.strerror}); name a run or a policy file"
+        ) from error
     if name in shipped_names():
         return shipped(name)
     if path.suffix or len(path.parts) > 1:
@@ -129,17 +155,18 @@ def of_run(path: str | Path, which: Which = "last") -> Policies:
         env=config.env,
         episode_length=config.episode_length,
         physics=config.physics,
-        options=dict(config.options),
+        env_options=dict(config.env_options),
         eval_env=config.eval_env,
         eval_envs=config.train.eval_envs,
         reward=config.reward,
     )
+    file = policy_path(folder.path, which)
+    tensors = policy_tensors(file)
     spec = choice.make(1).spec
+    _check_sizes(file, config.settings, spec, tensors)
     agent = make_agent(config.settings, spec)
     shapes = jax.eval_shape(agent.init, jax.random.key(0))
-    learner, iteration = load_policy(folder.path / "policies" / f"{which}.npz", shapes)
-    if len(jax.tree.leaves(learner)[0]) != len(config.seeds):
-        raise HomingError(f"the policies in {folder.path} are not of the seeds in its config.json")
+    learner, iteration = load_policy(file, shapes, len(config.seeds))
     return Policies(
         source=str(path),
         agent_name=config.agent,
@@ -147,7 +174,7 @@ def of_run(path: str | Path, which: Which = "last") -> Policies:
         settings=config.settings,
         learner=learner,
         seeds=config.seeds,
-        spec=Spaces(config.env, spec.state_dim, spec.action_dim, spec.goal_dim),
+        spec=Spaces(config.env, spec.state_dim, spec.action_dim, spec.goal_dim, float(spec.threshold)),
         choice=choice,
         iteration=iteration,
         card=run_card(folder, config, which, iteration),
@@ -155,7 +182,7 @@ def of_run(path: str | Path, which: Which = "last") -> Policies:
 
 
 def check_file(path: str | Path) -> Path:
-    """Refuse a name that is none for a policy file."""
+    """Refuse a path that cannot be that of a policy file."""
     path = Path(path)
     if path.suffix != SUFFIX:
         raise ConfigError(f"a policy file ends in {SUFFIX}, not in {path.suffix or path.name!r}")
@@ -165,7 +192,7 @@ def check_file(path: str | Path) -> Path:
 
 
 def write_policies(path: str | Path, policies: Policies, half: bool = False) -> Path:
-    """Write a policy file; `half` stores numbers in 16 bits, which halves it."""
+    """Write a policy file; `half` stores weights in 16 bits, which halves it."""
     path = check_file(path)
     content = {
         "agent": policies.agent_name,
@@ -176,66 +203,100 @@ def write_policies(path: str | Path, policies: Policies, half: bool = False) -> 
         "iteration": policies.iteration,
         "card": dict(policies.card),
     }
-    arrays = {name: np.asarray(leaf) for name, leaf in _named(policies.learner)}
-    if bad := [name for name, x in arrays.items() if x.dtype.kind == "f" and not np.isfinite(x).all()]:
+    if not finite_seeds(policies.learner).all():
         raise HomingError(
-            f"{policies.source} has diverged ({bad[0]} holds a NaN or an infinity); not written"
+            f"{policies.source} has diverged (its weights hold a NaN or an infinity); nothing was written: "
+            "choose another seed, or --which best"
         )
+    arrays = named_arrays(policies.learner)
     if half:
         arrays = {name: x.astype(np.float16) if halves(x) else x for name, x in arrays.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    container.write(path, arrays, content)
+    write_tensors(path, arrays, content)
     return path
-
-
-def halves(array: Any) -> bool:
-    """Whether an array [S, ...] may be stored in 16 bits: matrices of weights are nearly all there is.
-
-    Vectors stay as they are; among them are means and variances of observations, which need their digits.
-    """
-    return array.dtype == np.float32 and array.ndim >= 3
 
 
 def read_policies(path: str | Path) -> Policies:
     """The policies in a file; needs no simulator."""
     path = Path(path)
-    arrays, content = container.read(path)
-    try:
-        name = content["agent"]
-        if name not in AGENTS:
-            raise unknown("agent", name, AGENTS)
-        settings, spec = decode(AGENTS[name][0], content["settings"]), Spaces(**content["spaces"])
-        agent = make_agent(settings, spec)
-        return Policies(
-            source=str(path),
-            agent_name=name,
-            agent=agent,
-            settings=settings,
-            learner=_learner(agent, arrays, len(content["seeds"])),
-            seeds=tuple(content["seeds"]),
-            spec=spec,
-            choice=EnvChoice(**content["choice"]),
-            iteration=int(content["iteration"]),
-            card=content["card"],
-        )
-    except (KeyError, TypeError, HomingError) as error:
-        raise HomingError(
-            f"{path} does not fit this version of Homing ({error}); export it again from its run"
-        ) from error
+    with open_plain(path) as opened:
+        file = TensorFile(path, opened).verified()
+        try:
+            return _policies(file)
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError, HomingError) as error:
+            reason = f"it has no {error}" if type(error) is KeyError else str(error)
+            raise HomingError(
+                f"{path} does not fit this version of Homing ({reason}); export it again from its run"
+            ) from error
 
 
-def _learner(agent: Any, arrays: Mapping[str, np.ndarray], seeds: int) -> Any:
-    """Arrays as the agent's learner [S, ...]; refuses what its networks have no place for."""
-    tree = parameters(jax.eval_shape(agent.init, jax.random.key(0)))
-    leaves = []
-    for name, leaf in _named(tree):
-        found = arrays.get(name)
-        if found is None or found.shape != (seeds, *leaf.shape):
-            what = "is missing" if found is None else f"is {found.shape}, not {(seeds, *leaf.shape)}"
-            raise HomingError(f"{name} {what}")
-        leaves.append(jnp.asarray(found, leaf.dtype))
-    return jax.tree.unflatten(jax.tree.structure(tree), leaves)
+def _policies(file: TensorFile) -> Policies:
+    """Policies from a file of arrays; whatever does not fit raises."""
+    content, tensors = file.content, file.tensors
+    if not isinstance(content, dict):
+        raise HomingError("its metadata describe no policy")
+    name, seeds = content["agent"], _seeds(content["seeds"])
+    _check_agent(name, content["card"])
+    settings = decode(agent_types(str(name))[0], content["settings"])
+    spec, choice = decode(Spaces, content["spaces"]), decode(EnvChoice, content["choice"])
+    _check_sizes(file.path, settings, spec, tensors)
+    _check_choice(choice)
+    agent = make_agent(settings, spec)
+    shapes = jax.eval_shape(agent.init, jax.random.key(0))
+    if wrong := mismatch(shapes, tensors, len(seeds), half=True):
+        raise HomingError(wrong)
+    if not is_count(content["iteration"]):
+        raise HomingError("its iteration is no whole number")
+    learner = to_learner(shapes, file.arrays())
+    if not finite_seeds(learner).all():
+        raise HomingError("its weights hold a NaN or an infinity")
+    return Policies(
+        source=str(file.path),
+        agent_name=name,
+        agent=agent,
+        settings=settings,
+        learner=learner,
+        seeds=seeds,
+        spec=spec,
+        choice=choice,
+        iteration=content["iteration"],
+        card=check_card(content["card"]),
+    )
 
 
-def _named(tree: Any) -> list[tuple[str, Any]]:
-    return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
+def _check_agent(name: Any, card: Any) -> None:
+    """A file never imports code: an agent of another package must be imported by the user."""
+    config = card.get("config") if isinstance(card, dict) else None
+    imports = config.get("imports") if isinstance(config, dict) else None
+    if name in AGENTS or not imports:
+        return
+    raise HomingError(f"its agent {name!r} is defined in {imports[0]!r}; pass --import {imports[0]}")
+
+
+def _seeds(content: Any) -> tuple[int, ...]:
+    if not isinstance(content, list) or not all(SEED.holds(seed) for seed in content):
+        raise HomingError("its seeds are no list of seeds")
+    if not content or len(set(content)) < len(content):
+        raise HomingError("it has no seed, or one twice")
+    return tuple(content)
+
+
+def _check_sizes(path: Path, settings: Any, spec: Any, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse networks that are larger than the file before they are traced, which would take forever."""
+    entries = sum(math.prod(tensor.shape) for tensor in tensors.values())
+    sizes = {"state_dim": spec.state_dim, "action_dim": spec.action_dim, "goal_dim": spec.goal_dim}
+    for name, net in nets_of(settings).items():
+        sizes[f"{name}.width"] = net.width
+        sizes[f"{name}.depth"] = net.depth
+        if net.residual == "none" and net.depth > len(tensors):  # every layer is traced
+            raise HomingError(f"{name} has {net.depth} layers, and {path} only {len(tensors)} arrays")
+    for name, size in sizes.items():
+        if not 0 < size <= entries:
+            raise HomingError(f"{name} is {size}, and {path} has {entries} parameters")
+
+
+def _check_choice(choice: EnvChoice) -> None:
+    limits = {"episode_length": MAX_EPISODE_LENGTH, "eval_envs": MAX_EVAL_ENVS}
+    for name, largest in limits.items():
+        if not 1 <= getattr(choice, name) <= largest:
+            raise HomingError(f"{name} is {getattr(choice, name)}; it must lie between 1 and {largest}")

@@ -1,4 +1,1 @@
-"""What runs have come to: statistics, tables, figures and pages.
-
-`stats` is arithmetic alone and imports nothing of the package, so that everything may use it.
-"""
+"""Reports on runs: pages, figures and tables, written once or served live."""

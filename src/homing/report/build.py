@@ -1,4 +1,4 @@
-"""From folders of runs to a page, figures and a table."""
+"""A report on runs: a page, figures and a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORMATS = ("png", "pdf", "svg")
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """What a report has come to."""
+    """The files of a report, and remarks on its runs."""
 
     files: Sequence[Path]
     runs: int
@@ -37,22 +37,22 @@ def write_report(
     title: str | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Written:
-    """Write what some runs have come to.
+    """Write a report on some runs.
 
     places:  folders of runs, folders that hold some, metrics files, or patterns
     out:     the page; None writes none
     figures: folder for figures of papers
     csv:     file for all evaluations of all seeds
     by:      one line for each agent with its settings, for each agent, or for each run
-    say:     told what is being done, where that takes a while
+    say:     called with a line of progress
     """
     _check_targets(out, figures, formats, csv)
     paths = find_runs(places)
     say(f"reading {len(paths)} {'run' if len(paths) == 1 else 'runs'}")
     records, problems = read_runs(paths)
     if not records:
-        told = "; ".join(f"{p.where}: {p.what}" for p in problems[:3])
-        raise HomingError(f"none of the runs has an evaluation to report ({told})")
+        reasons = "; ".join(f"{p.where}: {p.what}" for p in problems[:3])
+        raise HomingError(f"none of the runs has an evaluation to report ({reasons})")
     content = make_content(records, problems, by=by, title=title)
     files: list[Path] = []
     if out is not None:
@@ -71,7 +71,7 @@ def write_report(
 def _check_targets(
     out: str | Path | None, figures: str | Path | None, formats: Sequence[str], csv: str | Path | None
 ) -> None:
-    """Before anything is read: can what is asked for be written?"""
+    """Refuse output paths that cannot be written, before anything is read."""
     if out is None and figures is None and csv is None:
         raise ConfigError("nothing to write: name --out, --figures or --csv")
     for path, suffix in ((out, ".html"), (csv, ".csv")):

@@ -1,4 +1,4 @@
-"""Methods against each other over the tasks they share."""
+"""Comparison of methods over the tasks that they have in common."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def score_of(groups: Sequence[Group]) -> str | None:
 
 def scores(groups: Sequence[Group], name: str) -> dict[str, dict[str, np.ndarray]]:
     """Final values [S] by method and task."""
-    told: dict[str, dict[str, np.ndarray]] = {}
+    values_by_method: dict[str, dict[str, np.ndarray]] = {}
     for group in groups:
         values = group.final(name)
         if values.size:
-            told.setdefault(group.method, {})[group.task] = values
-    return told
+            values_by_method.setdefault(group.method, {})[group.task] = values
+    return values_by_method
 
 
 def ranked(groups: Sequence[Group]) -> list[str]:

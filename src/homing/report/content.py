@@ -1,4 +1,4 @@
-"""All that a page shows, as plain values for JSON: curves, tables, settings, machines, films."""
+"""The content of a page as plain values for JSON: curves, tables, settings, machines, films."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AXES = ("step", "hours")
 
 @dataclasses.dataclass(frozen=True)
 class Content:
-    """What runs have come to: `groups` to compute with, `page` to show."""
+    """The results of some runs: `groups` to compute with, `page` to show."""
 
     groups: Sequence[Group]
     page: dict[str, Any]
@@ -39,7 +39,7 @@ def make_content(
     title: str | None = None,
     memory: dict[str, Any] | None = None,
 ) -> Content:
-    """Everything about some runs; `memory` keeps bands for the next time, when most are as they were."""
+    """The content of a page about some runs; `memory` caches bands between calls."""
     memory = {} if memory is None else memory
     groups, doubts = make_groups(records, by)
     methods = comparison.ranked(groups)
@@ -73,7 +73,7 @@ def _title(records: Sequence[RunRecord]) -> str:
 
 
 def _metrics(groups: Sequence[Group]) -> list[str]:
-    """Columns worth a chart: evaluation in a set order, then training, each with what is not known last."""
+    """Metrics that have a chart: evaluation in the order of `names`, then the others by name."""
     found = {name for group in groups for name in group.metrics() if name.startswith(("eval/", "train/"))}
     known = [name for name in EVALUATION if name in found]
     return [*known, *sorted(n for n in found if n not in known)]
@@ -115,12 +115,12 @@ def _remembered(group: Group, name: str, memory: dict[str, Any]) -> dict[str, An
 
 def _bands(group: Group, name: str) -> dict[str, Any]:
     """IQM and interval against steps, and for evaluations against time too."""
-    told = {}
+    bands = {}
     for axis in AXES if name.startswith("eval/") else AXES[:1]:
         found = group.band(name, axis, BAND_POINTS, BAND_RESAMPLES)
         if found is not None:
-            told[axis] = {"x": rounded(found[0]), **band_values(found[1])}
-    return told
+            bands[axis] = {"x": rounded(found[0]), **band_values(found[1])}
+    return bands
 
 
 def band_values(band: Band) -> dict[str, list[float | None]]:
@@ -148,14 +148,14 @@ def _final(values: np.ndarray) -> dict[str, Any] | None:
 
 def estimate_values(e: Estimate) -> dict[str, Any]:
     """Value and interval; one value alone has none."""
-    told: dict[str, Any] = {"value": number(e.value), "count": e.count}
+    values: dict[str, Any] = {"value": number(e.value), "count": e.count}
     if e.count > 1:
-        told |= {"low": number(e.low), "high": number(e.high)}
-    return told
+        values |= {"low": number(e.low), "high": number(e.high)}
+    return values
 
 
 def number(value: float) -> float | None:
-    """Five digits are more than a picture shows; what is not finite is absent."""
+    """A number rounded to five digits; None if it is not finite."""
     return float(f"{value:.5g}") if math.isfinite(value) else None
 
 
@@ -176,8 +176,8 @@ def _comparison(groups: Sequence[Group], methods: Sequence[str]) -> dict[str, An
         "tasks": found["tasks"],
         "own_tasks": [{"method": place[m], "tasks": tasks} for m, tasks in found["own_tasks"].items()],
         "aggregates": [
-            {"method": place[m]} | {name: estimate_values(e) for name, e in told.items()}
-            for m, told in found["aggregates"].items()
+            {"method": place[m]} | {name: estimate_values(e) for name, e in estimates.items()}
+            for m, estimates in found["aggregates"].items()
         ],
         "thresholds": rounded(comparison.THRESHOLDS),
         "profiles": [{"method": place[m], **band_values(band)} for m, band in found["profiles"].items()],
@@ -198,7 +198,7 @@ def _interval(e: Estimate) -> dict[str, Any]:
 
 
 def _settings(records: Sequence[RunRecord], by: By) -> dict[str, Any]:
-    """What differs between runs, run by run, and what they all share."""
+    """Settings that differ between runs, run by run, and those that all have in common."""
     configs = [record.config for record in records]
     names = short_names([record.path for record in records])
     varying = differing(configs)

@@ -95,7 +95,7 @@ def curves(groups: Sequence[Group], name: str, axis: str, colours: dict[str, str
             _line(panel, x * _time_scale(axis, longest)[0], band, group.method, colours[group.method])
         panel.set_title(task, fontsize=9)
         panel.set_xlabel(_time_scale(axis, longest)[1])
-        _share_axis(panel, whole=name.startswith("eval/success"))
+        _fraction_axis(panel, whole=name.startswith("eval/success"))
         if axis == "step":
             panel.xaxis.set_major_formatter(EngFormatter(sep=""))
     panels[0].set_ylabel(metric(name).label)
@@ -126,7 +126,7 @@ def _line(panel: Axes, x: np.ndarray, band: Band, label: str, colour: str) -> No
     panel.fill_between(x, band.low, band.high, color=colour, alpha=0.18, linewidth=0)
 
 
-def _share_axis(panel: Axes, whole: bool) -> None:
+def _fraction_axis(panel: Axes, whole: bool) -> None:
     panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     panel.set_ylim(0, 1.02 if whole else None)
     panel.set_xlim(left=0)
@@ -143,15 +143,15 @@ def _legend(figure: Figure, panels: Sequence[Axes], colours: dict[str, str]) -> 
         figure.legend([handles[n] for n in names], names, loc="outside lower center", ncols=columns)
 
 
-def aggregates(told: dict[str, dict[str, Estimate]], label: str, colours: dict[str, str]) -> Figure:
+def aggregates(estimates: dict[str, dict[str, Estimate]], label: str, colours: dict[str, str]) -> Figure:
     """Four statistics over tasks and seeds with their intervals."""
-    methods = [m for m in colours if m in told][::-1]
+    methods = [m for m in colours if m in estimates][::-1]
     size = (9.0, 0.8 + 0.28 * len(methods))
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(1, len(STATISTICS), sharey=True)
     for panel, (name, title) in zip(panels, STATISTICS.items(), strict=True):
         for y, method in enumerate(methods):
-            e = told[method][name]
+            e = estimates[method][name]
             panel.plot(
                 [e.low, e.high], [y, y], color=colours[method], alpha=0.35, linewidth=7, solid_capstyle="butt"
             )
@@ -164,16 +164,16 @@ def aggregates(told: dict[str, dict[str, Estimate]], label: str, colours: dict[s
     return figure
 
 
-def profile(told: dict[str, Band], label: str, colours: dict[str, str]) -> Figure:
-    """Share of runs above each threshold."""
+def profile(profiles: dict[str, Band], label: str, colours: dict[str, str]) -> Figure:
+    """Fraction of seeds above each threshold."""
     figure = Figure(figsize=(4.2, 2.9), layout="constrained")
     panel = figure.subplots()
-    for method in (m for m in colours if m in told):
-        _line(panel, comparison.THRESHOLDS, told[method], method, colours[method])
+    for method in (m for m in colours if m in profiles):
+        _line(panel, comparison.THRESHOLDS, profiles[method], method, colours[method])
     panel.set_xlabel(f"τ ({label})")
-    panel.set_ylabel("share of seeds above τ")
+    panel.set_ylabel("fraction of seeds above τ")
     panel.xaxis.set_major_formatter(PercentFormatter(1.0))
-    _share_axis(panel, whole=True)
+    _fraction_axis(panel, whole=True)
     _legend(figure, [panel], colours)
     return figure
 

@@ -1,4 +1,4 @@
-"""Seeds that belong together: one method (an agent with its settings) on one task (an environment)."""
+"""Seeds grouped by method (an agent with its settings) and task (an environment)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from homing.runs import stats
 By = Literal["settings", "agent", "run"]
 
 # Settings that say where a policy is trained and tested; all others say how it learns.
-TASK = ("env", "eval_env", "physics", "episode_length", "options")
+TASK = ("env", "eval_env", "physics", "episode_length", "env_options")
 # Settings that change no seed's learning, only how long or how often one looks.
-NEUTRAL = ("seeds", "preset", "save", "train.total_steps", "train.evaluations", "train.eval_envs")
+NEUTRAL = ("seeds", "preset", "save", "imports", "train.total_steps", "train.evaluations", "train.eval_envs")
 NEUTRAL += ("train.prefetch_bytes",)
 SHOWN = 3  # settings in a label
 ABSENT = "…"  # where a run has no such setting
@@ -62,16 +62,16 @@ class Group:
         return values[np.isfinite(values)]
 
     def fingerprint(self, name: str) -> str:
-        """Changes when a curve of the metric does."""
-        told = hashlib.sha256()
+        """A digest of all curves of a metric."""
+        digest = hashlib.sha256()
         for curve in self.curves:
             if name in curve.values:
                 for array in (curve.step, curve.hours, curve.values[name]):
-                    told.update(array.tobytes() + b"|")
-        return told.hexdigest()
+                    digest.update(array.tobytes() + b"|")
+        return digest.hexdigest()
 
     def band(self, name: str, axis: str, points: int, resamples: int) -> tuple[np.ndarray, stats.Band] | None:
-        """Places on the axis (`step` or `hours`) and the IQM there, where at least half of the seeds are."""
+        """Positions on the axis (`step` or `hours`) and the IQM where at least half of the seeds have values."""
         lines = [_measured(getattr(c, axis), c.values[name]) for c in self.curves if name in c.values]
         lines = [line for line in lines if line[0].size]
         if not lines:
@@ -88,7 +88,7 @@ def _measured(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def common_grid(places: Sequence[np.ndarray], points: int) -> np.ndarray:
-    """At most `points` places that all lines are read at: those of the lines themselves, ends included."""
+    """At most `points` positions on the axis at which all curves are interpolated, both ends included."""
     union = np.unique(np.concatenate(places))
     if union.size <= points:
         return union
@@ -115,7 +115,7 @@ def curves_of(record: RunRecord, name: str) -> Iterator[Curve]:
 
 
 def make_groups(records: Sequence[RunRecord], by: By = "settings") -> tuple[list[Group], list[Problem]]:
-    """Groups in the order of tasks and methods, and what was doubtful about putting runs together."""
+    """Groups sorted by task and method, and remarks on runs with the same seeds."""
     names = short_names([record.path for record in records])
     methods, tasks = method_labels(records, names, by), task_labels(records)
     members: dict[tuple[str, str], dict[int, Curve]] = {}
@@ -164,17 +164,17 @@ def _belongs(name: str, parts: Sequence[str]) -> bool:
 
 
 def _labels(heads: Sequence[str], details: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The head alone where it says all; otherwise with the details that vary among its equals."""
-    told = [""] * len(heads)
+    """Each head, followed by the details in which entries with the same head differ."""
+    labels = [""] * len(heads)
     for head in dict.fromkeys(heads):
         places = [i for i, h in enumerate(heads) if h == head]
         for i, words in zip(places, _distinctions([details[i] for i in places]), strict=True):
-            told[i] = " ".join([head, *words])
-    return told
+            labels[i] = " ".join([head, *words])
+    return labels
 
 
 def _distinctions(equals: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
-    """What tells each from the others: the settings that vary if they are few, a number otherwise."""
+    """Settings that distinguish each entry from the others if they are few, a number otherwise."""
     varying = differing(equals)
     keys = [json.dumps([detail.get(name, ABSENT) for name in varying]) for detail in equals]
     order = list(dict.fromkeys(keys))

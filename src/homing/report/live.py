@@ -1,4 +1,4 @@
-"""What is known of runs that go on, made again when one of their files has changed."""
+"""The page's content for runs that may still be running, rebuilt when one of their files changes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import Any
 
 from homing.errors import ConfigError
 from homing.report.content import make_content
+from homing.report.films import film_size, films_of
 from homing.report.groups import By
 from homing.report.page import film_entry
-from homing.report.reading import RunRecord, films_of, find_runs, read_run, read_runs, short_names
+from homing.report.reading import RunRecord, find_runs, read_run, read_runs, short_names
 from homing.runs.folder import CONFIG, METRICS, SESSIONS, SUMMARY
 
 WATCHED = (CONFIG, METRICS, SESSIONS, SUMMARY)
 
 
 class Live:
-    """The present content of a page; several threads may ask for it."""
+    """The current content of a page; safe to use from several threads."""
 
     def __init__(self, places: Sequence[str | Path], by: By = "settings", title: str | None = None):
         self._places, self._title = places, title
@@ -35,7 +36,7 @@ class Live:
         with self._guard:
             paths = self._paths()
             marks = " ".join(f"{path} {_mark(path)}" for path in paths)
-            stamp = hashlib.sha256(marks.encode()).hexdigest()[:16]
+            stamp = hashlib.sha256(marks.encode(errors="surrogateescape")).hexdigest()[:16]
             if stamp != self._page.get("stamp"):
                 self._page = self._make(paths) | {"stamp": stamp, "live": True}
             return self._page
@@ -60,11 +61,13 @@ class Live:
         names = short_names([record.path for record in records])
         films = [(n, film) for record, n in zip(records, names, strict=True) for film in record.films]
         self._films = [film for _, film in films]
-        page["films"] = [film_entry(name, film, f"film/{i}") for i, (name, film) in enumerate(films)]
+        page["films"] = [
+            film_entry(name, film, film_size(film) or 0, f"film/{i}") for i, (name, film) in enumerate(films)
+        ]
         return page
 
     def _read(self, path: Path) -> RunRecord:
-        """A run; from memory where its files are as they were."""
+        """A run, cached until one of its files changes."""
         mark = _mark(path)
         if path not in self._known or self._known[path][0] != mark:
             self._known[path] = (mark, read_run(path))
@@ -72,13 +75,13 @@ class Live:
 
 
 def _mark(path: Path) -> str:
-    """Changes when one of a run's files does, or a film is added."""
+    """Modification times and sizes of a run's files and films."""
     files = [path] if path.is_file() else [path / name for name in WATCHED] + list(films_of(path))
-    told = []
+    marks = []
     for file in files:
         try:
             state = file.stat()
-            told.append(f"{state.st_mtime_ns}-{state.st_size}")
+            marks.append(f"{state.st_mtime_ns}-{state.st_size}")
         except OSError:
-            told.append("absent")
-    return ",".join(told)
+            marks.append("absent")
+    return ",".join(marks)

@@ -1,8 +1,9 @@
-"""What metrics are called on a page and what they mean."""
+"""What metrics are called on a page or in a table, and what they mean."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -11,62 +12,127 @@ class Metric:
 
     label: str
     about: str = ""
-    share: bool = False
+    fraction: bool = False
     """Lies between 0 and 1 and is shown in per cent."""
     better: str = "none"
     """high, low or none"""
 
 
+def _successes(suffix: str, which: str, threshold: str) -> dict[str, Metric]:
+    """The three metrics that evaluation makes of one success threshold."""
+    return {
+        f"eval/success{suffix}_any": Metric(
+            f"success rate{which}", f"fraction of episodes within {threshold} at least once", True, "high"
+        ),
+        f"eval/success{suffix}_end": Metric(
+            f"success at the end{which}",
+            f"fraction of episodes within {threshold} at the last step",
+            True,
+            "high",
+        ),
+        f"eval/time_near_goal{suffix}": Metric(
+            f"time near goal{which}",
+            f"fraction of the episode's time limit spent within {threshold}",
+            True,
+            "high",
+        ),
+    }
+
+
+_MAIN = _successes("", "", "the goal's threshold")
 EVALUATION = {
-    "eval/success_any": Metric(
-        "success rate", "share of episodes that reach the goal at least once", True, "high"
+    "eval/success_any": _MAIN["eval/success_any"],
+    "eval/time_near_goal": _MAIN["eval/time_near_goal"],
+    "eval/success_end": _MAIN["eval/success_end"],
+    "eval/final_distance": Metric(
+        "final distance", "distance from achieved to desired goal at the last step", False, "low"
     ),
-    "eval/time_near_goal": Metric(
-        "time near goal", "share of the episode's time limit spent within the threshold", True, "high"
-    ),
-    "eval/success_end": Metric(
-        "success at the end", "share of episodes that are at the goal in their last step", True, "high"
-    ),
-    "eval/final_distance": Metric("final distance", "distance to the goal in the last step", False, "low"),
     "eval/mean_distance": Metric(
-        "mean distance", "distance to the goal, mean over the episode", False, "low"
+        "mean distance", "distance from achieved to desired goal, mean over the episode", False, "low"
     ),
-    "eval/return": Metric("return", "sum of rewards of an episode", False, "high"),
-    "eval/episode_length": Metric("episode length", "steps until the episode ended"),
-    "eval/success_easy_any": Metric(
-        "success rate, wide threshold", "reached at least once, by a more generous threshold", True, "high"
-    ),
-    "eval/success_easy_end": Metric(
-        "success at the end, wide threshold", "at the goal in the last step, generously", True, "high"
-    ),
-    "eval/time_near_goal_easy": Metric(
-        "time near goal, wide threshold", "share of the time limit within it", True, "high"
-    ),
+    "eval/return": Metric("return", "sum of rewards of an episode, undiscounted", False, "high"),
+    "eval/episode_length": Metric("episode length", "steps until termination or the time limit"),
+    **_successes("_easy", ", wide threshold", "a wider threshold"),
+    **_successes("_hard", ", tight threshold", "a tighter threshold"),
 }
 TRAINING = {
-    "train/critic_loss": Metric("critic loss"),
-    "train/actor_loss": Metric("actor loss"),
-    "train/alpha": Metric("entropy weight α", "falls when the policy is more random than asked for"),
-    "train/alpha_loss": Metric("loss of the entropy weight"),
-    "train/entropy": Metric("policy entropy", "how random the actions are; higher is more random"),
+    "train/critic_loss": Metric(
+        "critic loss", "the loss that trains the critic: contrastive, or the TD error"
+    ),
+    "train/actor_loss": Metric(
+        "actor loss", "the loss that trains the policy: minus the critic's value, plus entropy"
+    ),
+    "train/alpha": Metric("temperature α", "weight of the entropy; falls while entropy is above its target"),
+    "train/alpha_loss": Metric("temperature loss", "α times the entropy's excess over its target"),
+    "train/entropy": Metric("policy entropy", "estimated as −E log π(a | s, g); higher is more random"),
     "train/categorical_accuracy": Metric(
-        "categorical accuracy",
-        "how often the critic finds the true goal among those of the batch",
+        "categorical accuracy", "how often the positive pair has the highest logit of the batch", True, "high"
+    ),
+    "train/logits_pos": Metric(
+        "positive logits", "mean logit of positive pairs; should rise above the negatives"
+    ),
+    "train/logits_neg": Metric("negative logits", "mean logit of pairs with goals of other transitions"),
+    "train/logsumexp": Metric("logsumexp of logits", "mean over the batch; the penalty keeps it near 0"),
+    "train/survival_loss": Metric(
+        "survival loss", "cross-entropy of the predicted probability to survive until the goal"
+    ),
+    "train/q": Metric("Q value", "mean of the critics' values of the batch's actions"),
+    "train/value": Metric(
+        "value", "mean value: of the policy's actions (SRL), or of a rollout's targets (PPO)"
+    ),
+    "train/hazard_loss": Metric(
+        "hazard loss", "negative log-likelihood of when a goal is first reached, censored ones included"
+    ),
+    "train/time_loss": Metric("time loss", "Huber error of ‖φ − ψ‖ as the time until the goal"),
+    "train/separation_loss": Metric(
+        "separation loss", "hinge that keeps φ and ψ of unreached goals at least a horizon apart"
+    ),
+    "train/occupancy_loss": Metric(
+        "occupancy loss", "cross-entropy of being at the goal in each bin of time"
+    ),
+    "train/reached": Metric("reached fraction", "fraction of a batch's goals that its episodes reach", True),
+    "train/fails": Metric("failing fraction", "fraction of transitions whose episode terminates soon", True),
+    "train/reward": Metric("reward", "mean over the transitions learned from, relabelled goals included"),
+    "train/value_loss": Metric("value loss", "squared error of the value function"),
+    "train/policy_loss": Metric("policy loss", "PPO's clipped surrogate objective, negated"),
+    "train/kl": Metric("KL divergence", "from the policy that collected the rollout to the updated one"),
+    "train/clipped": Metric(
+        "clipped fraction", "fraction of samples whose probability ratio is clipped", True
+    ),
+}
+BY_GOAL = {
+    "by_goal/episodes": Metric("episodes by goal", "episodes of an evaluation, for each group of goals"),
+    "by_goal/success_any": Metric(
+        "success rate by goal",
+        "fraction of a group's episodes that reach the goal at least once",
         True,
         "high",
     ),
-    "train/logits_pos": Metric("logits of true pairs", "should rise above those of other pairs"),
-    "train/logits_neg": Metric("logits of other pairs", "state–action pairs with goals of other rows"),
-    "train/q": Metric("value Q", "what the critics expect of the batch's actions, mean"),
-    "train/value": Metric("value", "what the critic is trained towards, mean over a rollout"),
-    "train/reward": Metric("reward", "mean over the rows learned from, relabelled goals included"),
-    "train/value_loss": Metric("value loss"),
-    "train/policy_loss": Metric("policy loss"),
-    "train/kl": Metric("KL divergence", "how far an update moves the policy from the one that collected"),
-    "train/clipped": Metric("clipped rows", "share of rows on which the policy has moved to the limit", True),
-    "train/logsumexp": Metric("log-sum-exp of logits", "the penalty keeps it near 0"),
+    "by_goal/time_near_goal": Metric(
+        "time near goal by goal",
+        "fraction of the time limit within the threshold, for each group",
+        True,
+        "high",
+    ),
 }
-KNOWN = EVALUATION | TRAINING
+COSTS = {
+    "speed/env_steps_per_second": Metric(
+        "environment steps per second", "all seeds together, without evaluation"
+    ),
+    "time/elapsed": Metric("elapsed time", "seconds of training and evaluation so far", False, "low"),
+    "time/evaluation": Metric("evaluation time", "seconds of the last evaluation", False, "low"),
+}
+# What an environment reports at every step; evaluation turns them into those above.
+STEP = {
+    "distance": Metric("distance", "from achieved to desired goal", False, "low"),
+    "success": Metric("success", "1 within the goal's threshold, else 0", True, "high"),
+    "success_easy": Metric("success, wide threshold", "1 within a wider threshold, else 0", True, "high"),
+    "success_hard": Metric("success, tight threshold", "1 within a tighter threshold, else 0", True, "high"),
+    "points_reached": Metric(
+        "points reached", "how many of a goal's several points are within the threshold"
+    ),
+}
+KNOWN = EVALUATION | TRAINING | BY_GOAL | COSTS | STEP
 # Scores in [0, 1] that agents are compared by, best first.
 SCORES = ("eval/success_any", "eval/time_near_goal", "eval/success_end")
 
@@ -76,3 +142,9 @@ def metric(name: str) -> Metric:
     if name in KNOWN:
         return KNOWN[name]
     return Metric(name.partition("/")[2].replace("_", " ") or name)
+
+
+def legend(names: Iterable[str]) -> list[str]:
+    """A line for each evaluation metric that is known and among `names`, which have no `eval/` before them."""
+    known = [(name, metric(f"eval/{name}").about) for name in names]
+    return [f"{name}: {about}" for name, about in known if about]

@@ -1,4 +1,4 @@
-"""One page that holds everything it shows: no address outside of it is ever asked."""
+"""The page as one self-contained HTML file, which loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from homing.report.reading import RunRecord, short_names
+from homing.report.films import KINDS, film_size, read_film
+from homing.report.reading import RunRecord, printable, short_names
 
 SCRIPTS = ("base.js", "chart.js", "sections.js", "app.js")
-KINDS = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif", ".png": "image/png"}
 FILM_BYTES, FILMS_BYTES = 12 * 2**20, 80 * 2**20  # of one embedded film, and of all
 
 
@@ -38,23 +38,28 @@ def page_html(content: Mapping[str, Any]) -> str:
 
 def embedded_films(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
     """Films of runs as data; one that is too large is named with its place."""
-    told, used = [], 0
+    entries, used = [], 0
     names = short_names([record.path for record in records])
     for record, run in zip(records, names, strict=True):
         for path in record.films:
-            size = path.stat().st_size
+            size = film_size(path)
+            if size is None:
+                continue
             fits = size <= FILM_BYTES and used + size <= FILMS_BYTES
-            used += size if fits else 0
-            told.append(film_entry(run, path, _data_address(path) if fits else None))
-    return told
+            data = read_film(path, range(size)) if fits else None
+            used += len(data) if data is not None else 0
+            entries.append(
+                film_entry(run, path, size, _data_address(path, data) if data is not None else None)
+            )
+    return entries
 
 
-def film_entry(run: str, path: Path, src: str | None) -> dict[str, Any]:
+def film_entry(run: str, path: Path, size: int, src: str | None) -> dict[str, Any]:
+    """A film as the page shows it: `src` is its address, None where it is too large."""
     kind = "image" if KINDS[path.suffix].startswith("image") else "video"
-    size = path.stat().st_size / 2**20
-    why = None if src else f"{size:.0f} MiB, too large to embed: {path}"
-    return {"run": run, "name": path.name, "kind": kind, "src": src, "why": why}
+    why = None if src else f"{size / 2**20:.0f} MiB, too large to embed: {printable(str(path))}"
+    return {"run": run, "name": printable(path.name), "kind": kind, "src": src, "why": why}
 
 
-def _data_address(path: Path) -> str:
-    return f"data:{KINDS[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode()}"
+def _data_address(path: Path, data: bytes) -> str:
+    return f"data:{KINDS[path.suffix]};base64,{base64.b64encode(data).decode()}"

@@ -1,10 +1,9 @@
-"""Runs as they lie on the disk, also those that are broken, unfinished or still going on."""
+"""Runs as they are on the disk, broken, unfinished and running ones included; each is read in isolation."""
 
 from __future__ import annotations
 
 import dataclasses
 import glob
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from homing.errors import ConfigError, HomingError
-from homing.runs.folder import CONFIG, LOCK, METRICS, SUMMARY, Row, RunFolder, read_rows
+from homing.report.films import films_of
+from homing.runs.folder import CONFIG, LOCK, METRICS, SUMMARY, RunFolder
+from homing.runs.strict_json import RESTORE, describe, read_json
+from homing.runs.validation import COUNT, TEXT, Row, fault, read_rows
 
-FILMS = (".mp4", ".webm", ".gif", ".png")
+MAX_NAME = 200  # characters of an agent's or an environment's name
 
 
 @dataclasses.dataclass(frozen=True)
 class RunRecord:
-    """One run: what was asked, what it ran on and what it has measured so far."""
+    """One run: its settings, the hardware it ran on and its metrics so far."""
 
     path: Path
     config: Mapping[str, Any]
@@ -29,6 +31,8 @@ class RunRecord:
     status: str = "finished"
     """finished, running, or unfinished"""
     films: Sequence[Path] = ()
+    remarks: Sequence[str] = ()
+    """What is wrong with files that the report can do without."""
 
     @property
     def agent(self) -> str:
@@ -36,7 +40,7 @@ class RunRecord:
 
     @property
     def env(self) -> str:
-        return self.config.get("env", "environment not told")
+        return self.config.get("env", "unknown environment")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,9 +55,12 @@ def find_runs(places: Sequence[str | Path]) -> list[Path]:
     """Folders of runs (and metrics files): each place is one, holds some, or is a pattern of such."""
     found: dict[Path, None] = {}
     for place in places:
-        paths = [Path(place)]
-        if not paths[0].exists() and glob.has_magic(str(place)):
-            paths = [Path(p) for p in sorted(glob.glob(os.path.expanduser(str(place)), recursive=True))]
+        try:
+            paths = _matching(place)
+        except OSError as error:
+            raise ConfigError(
+                f"{str(place)[:60]} is no usable path ({error.strerror}); name a run's folder"
+            ) from error
         runs = [run for path in paths for run in _runs_below(path)]
         if not runs:
             there = "holds no run" if any(path.exists() for path in paths) else "does not exist"
@@ -63,6 +70,13 @@ def find_runs(places: Sequence[str | Path]) -> list[Path]:
             )
         found |= dict.fromkeys(run.absolute() for run in runs)
     return list(found)
+
+
+def _matching(place: str | Path) -> list[Path]:
+    """The path itself, or what it matches as a pattern."""
+    if Path(place).exists() or not glob.has_magic(str(place)):
+        return [Path(place)]
+    return [Path(p) for p in sorted(glob.glob(os.path.expanduser(str(place)), recursive=True))]
 
 
 def _runs_below(path: Path) -> Iterator[Path]:
@@ -80,7 +94,7 @@ def _runs_below(path: Path) -> Iterator[Path]:
 def read_runs(
     paths: Sequence[Path], read: Callable[[Path], RunRecord] | None = None
 ) -> tuple[list[RunRecord], list[Problem]]:
-    """All runs that can be read, and what is wrong with the others or notable about these."""
+    """All runs that can be read, and remarks on them and on those that cannot."""
     records, problems = [], []
     read = read or read_run
     names = short_names(paths)
@@ -88,7 +102,7 @@ def read_runs(
         try:
             record = read(path)
         except HomingError as error:
-            problems.append(Problem(name, f"left out: {error}"))
+            problems.append(Problem(name, f"unreadable, left out: {printable(str(error))}"))
             continue
         problems += [Problem(name, what) for what in _remarks(record)]
         if record.rows:
@@ -99,47 +113,50 @@ def read_runs(
 def read_run(path: Path) -> RunRecord:
     """One run; HomingError says what cannot be read."""
     if path.is_file():
-        return RunRecord(path, {}, _checked(read_rows(path), path))
-    folder = RunFolder(path)
-    config = _json(path / CONFIG)
-    if not isinstance(config, dict) or not {"agent", "env"} <= set(config):
-        raise HomingError("its config.json is not that of a run")
+        return RunRecord(path, {}, read_rows(path))
+    config = read_settings(path / CONFIG)
+    sessions, remarks = _sessions(path)
     return RunRecord(
         path=path,
-        config=flat(config),
-        rows=_checked(read_rows(path / METRICS), path / METRICS),
-        sessions=_sessions(folder),
-        status=_status(folder),
+        config=config,
+        rows=read_rows(path / METRICS),
+        sessions=sessions,
+        status=_status(path),
         films=films_of(path),
+        remarks=remarks,
     )
 
 
-def _json(path: Path) -> Any:
+def read_settings(path: Path) -> dict[str, Any]:
+    """Settings by dotted name; those of other versions of Homing are fine."""
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise HomingError(f"{path} holds {describe(content)}, which is not that of a run; {RESTORE}")
+    for name in ("agent", "env"):
+        value = content.get(name)
+        if not isinstance(value, str) or not 0 < len(value) <= MAX_NAME:
+            raise HomingError(f"{path} is not that of a run: {name} is {describe(value)}; {RESTORE}")
+    settings = flat(content)
+    if wrong := fault(settings, _SETTINGS):
+        raise HomingError(f"{path} is not that of a run: {wrong}; {RESTORE}")
+    return settings
+
+
+_SETTINGS = {"train.total_steps": COUNT, "preset": TEXT}
+
+
+def _sessions(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
+    """The hardware of a run; curves are shown without it where it cannot be read."""
     try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise HomingError(f"cannot read {path.name}: {error}") from error
+        return RunFolder(path).sessions(), ()
+    except HomingError as error:
+        return (), (f"its hardware is not shown: {printable(str(error))}",)
 
 
-def _checked(rows: list[Row], path: Path) -> list[Row]:
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict) or not {"seed", "step"} <= set(row):
-            raise HomingError(f"line {number} of {path.name} has no seed and step")
-    return rows
-
-
-def _sessions(folder: RunFolder) -> Sequence[Mapping[str, Any]]:
-    """What the run ran on, where that can be read: curves are worth showing without it."""
-    try:
-        return folder.sessions()
-    except HomingError:
-        return ()
-
-
-def _status(folder: RunFolder) -> str:
-    if (folder.path / SUMMARY).exists():
+def _status(path: Path) -> str:
+    if (path / SUMMARY).is_file():
         return "finished"
-    return "running" if _is_held(folder.path / LOCK) else "unfinished"
+    return "running" if _is_held(path / LOCK) else "unfinished"
 
 
 def _is_held(lock: Path) -> bool:
@@ -153,6 +170,7 @@ def _is_held(lock: Path) -> bool:
 
 
 def _remarks(record: RunRecord) -> Iterator[str]:
+    yield from record.remarks
     if not record.rows:
         yield f"left out: no evaluation yet ({record.status})"
         return
@@ -180,27 +198,25 @@ def _age(path: Path) -> str:
     return "just now"
 
 
-def films_of(path: Path) -> tuple[Path, ...]:
-    """Films and pictures in a run's folder or in its `films`."""
-    places = (path, path / "films")
-    found = [f for place in places if place.is_dir() for f in place.iterdir() if f.suffix in FILMS]
-    return tuple(sorted(found))
-
-
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted names; a part without any has none."""
-    told: dict[str, Any] = {}
+    """Nested settings by dotted names; an empty part has none."""
+    settings: dict[str, Any] = {}
     for name, value in config.items():
         if isinstance(value, Mapping):
-            told |= flat(value, f"{prefix}{name}.")
+            settings |= flat(value, f"{prefix}{name}.")
         else:
-            told[f"{prefix}{name}"] = value
-    return told
+            settings[f"{prefix}{name}"] = value
+    return settings
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
     """Names of runs without the folders that all share; never empty."""
     if len(paths) == 1:
-        return [paths[0].name]
+        return [printable(paths[0].name)]
     shared = Path(os.path.commonpath([p.parent for p in paths])) if paths else Path()
-    return [str(p.relative_to(shared)) for p in paths]
+    return [printable(str(p.relative_to(shared))) for p in paths]
+
+
+def printable(name: str) -> str:
+    """A file's name as text that can be written: bytes that are no UTF-8 are replaced."""
+    return os.fsencode(name).decode(errors="replace")

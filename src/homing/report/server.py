@@ -16,9 +16,10 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from homing.errors import ConfigError, HomingError
+from homing.report.films import KINDS, film_size, read_film
 from homing.report.groups import By
 from homing.report.live import Live
-from homing.report.page import KINDS, page_html
+from homing.report.page import page_html
 from homing.report.reading import find_runs
 
 HOST = "127.0.0.1"
@@ -33,8 +34,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         # A page of another site must not reach this one through a name that it points here.
-        name = (self.headers.get("Host") or "").rpartition(":")[0]
-        if name not in (HOST, "localhost"):
+        if not is_own_host(self.headers.get("Host")):
             self.send_error(HTTPStatus.FORBIDDEN, "this page is for its own machine")
             return
         asked = urlsplit(self.path)
@@ -56,17 +56,18 @@ class Handler(BaseHTTPRequestHandler):
         self._answer("application/json", json.dumps(page, allow_nan=False).encode())
 
     def _film(self, number: str) -> None:
-        film = self._live.film(int(number)) if number.isdecimal() else None
-        if film is None or not film.is_file():
+        film = self._live.film(int(number)) if re.fullmatch("[0-9]{1,6}", number) else None
+        size = film_size(film) if film is not None else None
+        if film is None or size is None:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
-        body = film.read_bytes()
-        part = byte_range(self.headers.get("Range"), len(body))
-        if part is None:
-            self._answer(KINDS[film.suffix], body)
+        part = byte_range(self.headers.get("Range"), size)
+        body = read_film(film, part or range(size))
+        if body is None:
+            self.send_error(HTTPStatus.NOT_FOUND)
             return
-        told = f"bytes {part.start}-{part.stop - 1}/{len(body)}"
-        self._answer(KINDS[film.suffix], body[part.start : part.stop], told)
+        content_range = f"bytes {part.start}-{part.stop - 1}/{size}" if part is not None else None
+        self._answer(KINDS[film.suffix], body, content_range)
 
     def _answer(self, kind: str, body: bytes, part: str | None = None) -> None:
         self.send_response(HTTPStatus.OK if part is None else HTTPStatus.PARTIAL_CONTENT)
@@ -76,6 +77,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
         self.end_headers()
         self.wfile.write(body)
 
@@ -83,9 +85,14 @@ class Handler(BaseHTTPRequestHandler):
         """Nothing: a page asks every few seconds."""
 
 
+def is_own_host(host: str | None) -> bool:
+    """Whether a Host header names this machine; browsers leave out port 80."""
+    return re.fullmatch(r"(?:127\.0\.0\.1|localhost)(?::[0-9]{1,5})?", host or "") is not None
+
+
 def byte_range(asked: str | None, size: int) -> range | None:
-    """The part of a film that a player asks for to jump in it; None where it wants, or must take, all."""
-    found = re.fullmatch(r"bytes=(\d+)-(\d*)", asked or "")
+    """The bytes that a Range header asks for; None if it asks for all or cannot be served."""
+    found = re.fullmatch(r"bytes=([0-9]{1,15})-([0-9]{0,15})", asked or "")
     if found is None:
         return None
     start, last = int(found[1]), int(found[2] or size - 1)
@@ -98,9 +105,10 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request, client_address) -> None:
-        """A browser that goes away in the middle of an answer is no error."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)
+        """One line for an error; a browser that goes away in the middle of an answer is none."""
+        error = sys.exception()
+        if not isinstance(error, ConnectionError):
+            print(f"homing watch: a request failed ({type(error).__name__}: {error})", file=sys.stderr)
 
 
 def make_server(live: Live, port: int) -> Server:
@@ -147,6 +155,6 @@ def watch_runs(
 
 
 def _has_screen() -> bool:
-    """Without one, a browser for terminals would take this one."""
+    """Whether there is a display; without one, a text browser would take over the terminal."""
     screens = ("DISPLAY", "WAYLAND_DISPLAY")
     return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in screens)

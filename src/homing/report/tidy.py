@@ -18,10 +18,15 @@ def tidy_rows(records: Sequence[RunRecord], by: By = "settings") -> list[dict[st
     names = short_names([record.path for record in records])
     labels = zip(records, names, method_labels(records, names, by), task_labels(records), strict=True)
     return [
-        {"run": name, "agent": record.agent, "method": method, "env": record.env, "task": task, **row}
+        {"run": name, "agent": record.agent, "method": method, "env": record.env, "task": task, **_plain(row)}
         for record, name, method, task in labels
         for row in record.rows
     ]
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without nested values, such as metrics by goal."""
+    return {name: value for name, value in row.items() if not isinstance(value, dict | list)}
 
 
 def tidy_columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:

@@ -1,27 +1,23 @@
-"""Checkpoints to resume from (orbax, with the replay), and policies to act with (small .npz files)."""
+"""Checkpoints to resume from: everything that a run is, the replay included, written by orbax."""
 
 from __future__ import annotations
 
 import contextlib
-import io
 import itertools
 import json
 import logging
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from homing.config.offpolicy import human_bytes
 from homing.errors import HomingError
-from homing.networks import parameters
-from homing.runs.arrays import array_types, check_arrays, fingerprints, named
-from homing.runs.folder import WriteError, write_whole
+from homing.runs.arrays import array_types, check_arrays, fingerprints
+from homing.runs.folder import WriteError
 from homing.types import bytes_of
 
 NOTES = Path("notes") / "metadata"
@@ -228,34 +224,3 @@ def free_space(path: Path) -> int:
     """Bytes free on the disk of a folder, which need not exist yet."""
     there = next(folder for folder in (path, *path.parents) if folder.exists())
     return shutil.disk_usage(there).free
-
-
-# Policies.
-
-
-def save_policy(path: Path, learner: Any, iteration: int, seeds: slice = slice(None)) -> None:
-    """Write the parameters of seeds [S, ...] to one .npz file: arrays only, whole or not at all.
-
-    seeds: of which seeds; copied whole and cut here, since to cut on a device is a program for each shape
-    """
-    arrays = {name: np.asarray(leaf)[seeds] for name, leaf in named(parameters(learner))}
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays | {"iteration": np.asarray(iteration)})  # type: ignore[arg-type]
-    os.makedirs(path.parent, exist_ok=True)
-    write_whole(path, buffer.getvalue())
-
-
-def load_policy(path: Path, learner_shapes: Any) -> tuple[Any, int]:
-    """A learner without optimisers [S, ...], and the iteration it is from."""
-    tree = parameters(learner_shapes)
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            leaves = [jnp.asarray(file[name]) for name, _ in named(tree)]
-            iteration = int(file["iteration"])
-    except FileNotFoundError:
-        raise HomingError(
-            f"{path} does not exist yet: a run writes it at its first checkpoint and at its end"
-        ) from None
-    except (OSError, KeyError, ValueError) as error:
-        raise HomingError(f"cannot read the policy in {path}: {error}") from error
-    return jax.tree.unflatten(jax.tree.structure(tree), leaves), iteration

@@ -16,6 +16,8 @@ from typing import Any
 
 from homing.config.run import RunConfig, from_json, to_json
 from homing.errors import ConfigError, HomingError
+from homing.runs.strict_json import RESTORE, read_json
+from homing.runs.validation import Row, read_rows, read_sessions, read_summary
 
 CONFIG, METRICS, SESSIONS, SUMMARY, LOCK, TOGETHER = (
     "config.json",
@@ -25,15 +27,6 @@ CONFIG, METRICS, SESSIONS, SUMMARY, LOCK, TOGETHER = (
     "lock",
     "together.json",
 )
-
-# What to do about a file that cannot be read and is not needed to go on.
-_SPARE = {
-    SESSIONS: ", or rename it: the run goes on without it",
-    SUMMARY: ", or rename it: `homing resume` writes it again",
-}
-
-Row = dict[str, Any]
-ROW_FIELDS = {"seed", "iteration"}
 
 
 class WriteError(HomingError):
@@ -101,9 +94,11 @@ class RunFolder:
     def check_alone(self) -> None:
         """Refuse a run whose checkpoints are those of a population: it goes on with the others."""
         if (self.path / TOGETHER).exists():
+            content = read_json(self.path / TOGETHER)
+            command = content.get("go_on") if isinstance(content, dict) else None
             raise ConfigError(
                 f"{self.path} is trained together with other runs of a study; "
-                f"go on with: {self._object(TOGETHER).get('go_on', 'homing study run STUDY')}"
+                f"go on with: {command if isinstance(command, str) else 'homing study run'}"
             )
 
     @contextlib.contextmanager
@@ -128,51 +123,26 @@ class RunFolder:
         write_json(self.path / CONFIG, to_json(config))
 
     def config(self) -> RunConfig:
-        content = self._object(CONFIG)
+        path = self.path / CONFIG
+        content = read_json(path)
         try:
             return from_json(content)
-        except (KeyError, TypeError) as error:
-            if isinstance(error, HomingError):
-                raise
-            raise HomingError(f"{self.path / CONFIG} is not the config of a run: {error}") from error
+        except HomingError as error:
+            raise ConfigError(f"cannot use {path}: {error}; {RESTORE}") from error
 
     def sessions(self) -> list[dict[str, Any]]:
         """One entry for each time the run was started or resumed."""
-        if not (self.path / SESSIONS).exists():
-            return []
-        content = self._read(SESSIONS)
-        if not isinstance(content, list) or not all(isinstance(entry, dict) for entry in content):
-            raise HomingError(
-                f"{self.path / SESSIONS} must be a list with an object for each start of the run; "
-                "put it back from a copy, or rename it: the run goes on without it"
-            )
-        return content
+        return read_sessions(self.path / SESSIONS) if (self.path / SESSIONS).exists() else []
 
     def add_session(self, facts: dict[str, Any]) -> None:
         write_json(self.path / SESSIONS, [*self.sessions(), facts])
 
     def summary(self) -> dict[str, Any] | None:
         """How the run ended, if it did."""
-        return self._object(SUMMARY) if (self.path / SUMMARY).exists() else None
+        return read_summary(self.path / SUMMARY) if (self.path / SUMMARY).exists() else None
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         write_json(self.path / SUMMARY, summary)
-
-    def _read(self, name: str) -> Any:
-        try:
-            return json.loads((self.path / name).read_text())
-        except (OSError, ValueError) as error:
-            raise HomingError(
-                f"cannot read {self.path / name}: {error}; put it back from a copy" + _SPARE.get(name, "")
-            ) from error
-
-    def _object(self, name: str) -> dict[str, Any]:
-        content = self._read(name)
-        if not isinstance(content, dict):
-            raise HomingError(
-                f"{self.path / name} must hold a JSON object; put it back from a copy" + _SPARE.get(name, "")
-            )
-        return content
 
     # Metrics: one line for each seed and evaluation.
 
@@ -192,9 +162,9 @@ class RunFolder:
         except OSError as error:
             raise WriteError(f"cannot write {path}: {error.strerror}") from error
 
-    def rows(self) -> list[Row]:
+    def rows(self, required: Sequence[str] = ("seed", "iteration")) -> list[Row]:
         """All rows; half a line at the end, left by a process that died, is passed over."""
-        return read_rows(self.path / METRICS)
+        return read_rows(self.path / METRICS, required)
 
     def cut_back(self, iteration: int) -> list[Row]:
         """Remove the rows after an iteration, which will be written again; returns those that stay."""
@@ -212,30 +182,6 @@ class RunFolder:
         copy = next(there for name in names if not (there := self.path / name).exists())
         write_whole(copy, path.read_bytes())
         return copy
-
-
-def read_rows(path: Path) -> list[Row]:
-    """Rows of a metrics file; its last line may be half written, any other must be a row."""
-    try:
-        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    except OSError as error:
-        raise HomingError(f"cannot read {path}: {error.strerror}") from error
-    rows = []
-    for number, line in enumerate(lines, 1):
-        if not line.endswith(b"\n"):
-            break
-        try:
-            row = json.loads(line)
-        except ValueError:
-            row = None
-        if not isinstance(row, dict) or not row.keys() >= ROW_FIELDS:
-            raise HomingError(
-                f"line {number} of {path} is not a row of metrics (a JSON object with "
-                f"{', '.join(sorted(ROW_FIELDS))}); put the file back from a copy, or move that line elsewhere: "
-                "`homing resume` then says which rows are missing, and goes on"
-            )
-        rows.append(row)
-    return rows
 
 
 def _seize(lock: int, path: Path) -> None:

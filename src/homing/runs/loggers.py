@@ -25,7 +25,9 @@ def values(rows: Sequence[Row], summary: dict[str, dict[str, float]]) -> dict[st
     """`eval/success_any/seed_3` of each seed, and `eval/success_any` over them (its IQM)."""
     scalars = {name: stats["iqm"] for name, stats in summary.items()}
     for row in rows:
-        scalars |= {f"{name}/seed_{row['seed']}": v for name, v in row.items() if name not in PLACES}
+        # What is no number, such as the table of metrics by goal, has no curve.
+        plain = {name: v for name, v in row.items() if isinstance(v, int | float) and name not in PLACES}
+        scalars |= {f"{name}/seed_{row['seed']}": v for name, v in plain.items()}
     return scalars
 
 

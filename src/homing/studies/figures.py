@@ -229,11 +229,11 @@ def _panels(count: int, height: float) -> tuple[Canvas, list[Axes]]:
 def _per_cent(panel: Axes, name: str) -> None:
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-    if metric(name).share:
+    if metric(name).fraction:
         panel.xaxis.set_major_locator(MaxNLocator(4))  # more labels would overlap
         panel.xaxis.set_major_formatter(PercentFormatter(1.0))
         panel.set_xlim(left=0)
 
 
 def _text(value: float, name: str) -> str:
-    return f"{100 * value:.0f} %" if metric(name).share else f"{value:.3g}"
+    return f"{100 * value:.0f} %" if metric(name).fraction else f"{value:.3g}"

@@ -221,7 +221,7 @@ class _Builder:
         key = repr(
             [
                 getattr(config, name)
-                for name in ("agent", "env", "eval_env", "episode_length", "physics", "options")
+                for name in ("agent", "env", "eval_env", "episode_length", "physics", "env_options")
             ]
             + [config.train.num_envs, config.train.eval_envs]
         )

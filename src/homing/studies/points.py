@@ -11,13 +11,13 @@ from typing import Any
 
 from homing.config.parsing import parse_count, parse_ratio
 from homing.config.presets import DEFAULT
-from homing.config.run import RunConfig, SaveConfig, run_config, setting_names
+from homing.config.run import RunConfig, SaveConfig, parse_seeds, run_config, setting_names
 from homing.errors import ConfigError, HomingError, unknown
 from homing.networks import NetConfig
 from homing.studies.spec import Changes, Labels, Study
 
 # Fields of a RunConfig that a study may set, besides the settings of training and agent.
-RUN_FIELDS = ("agent", "env", "preset", "seeds", "eval_env", "episode_length", "physics", "options")
+RUN_FIELDS = ("agent", "env", "preset", "seeds", "eval_env", "episode_length", "physics", "env_options")
 # A study has many runs: checkpoints are only kept for resuming.
 SAVE: Changes = {"keep_checkpoints": 1, "final_checkpoint": False, "tensorboard": "off"}
 
@@ -129,7 +129,7 @@ def _config(changes: Changes, choice: Choice) -> RunConfig:
         if needed not in fields:
             raise ConfigError(f"no {needed} is given, neither in [run] nor in the grid")
     requested = fields.pop("seeds", 1)
-    seeds = _seeds(requested if choice.seeds is None else choice.seeds)
+    seeds = parse_seeds(requested if choice.seeds is None else choice.seeds)
     agent, env, name = fields.pop("agent"), fields.pop("env"), fields.pop("preset", DEFAULT)
     base = run_config(agent, env, preset_name=name, seeds=seeds, changes=SAVE, **fields)
     config = run_config(
@@ -141,14 +141,6 @@ def _config(changes: Changes, choice: Choice) -> RunConfig:
         **fields,
     )
     return scaled(config, choice.scale)
-
-
-def _seeds(seeds: Any) -> tuple[int, ...]:
-    if isinstance(seeds, int) and not isinstance(seeds, bool):
-        return tuple(range(seeds))
-    if isinstance(seeds, list) and all(isinstance(seed, int) for seed in seeds):
-        return tuple(seeds)
-    raise ConfigError(f"seeds is a number of seeds or a list of them, not {seeds!r}")
 
 
 def changed_parts(config: RunConfig, settings: Mapping[str, Any]) -> Changes:

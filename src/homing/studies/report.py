@@ -117,6 +117,6 @@ def cells(row: dict[str, Any], name: str) -> tuple[str, str]:
     """IQM and interval as text."""
     if "iqm" not in row:
         return "diverged" if row["diverged"] else "not measured", ""
-    shown = (lambda v: f"{100 * v:.1f} %") if metric(name).share else (lambda v: f"{v:.4g}")
+    shown = (lambda v: f"{100 * v:.1f} %") if metric(name).fraction else (lambda v: f"{v:.4g}")
     interval = f"{shown(row['low'])} … {shown(row['high'])}" if row["counted"] > 1 else ""
     return shown(row["iqm"]), interval

@@ -113,8 +113,15 @@ def load(name: str) -> Study:
     if path.suffix == ".toml":
         if not path.is_file():
             raise ConfigError(f"{name} does not exist; `homing study list` lists the shipped studies")
-        return parse(path.read_text(), path.stem)
+        return parse(_text(path), path.stem)
     raise unknown("study", name, known)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from None
 
 
 def parse(text: str, name: str) -> Study:

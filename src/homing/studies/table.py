@@ -72,12 +72,23 @@ def load(path: str | Path) -> list[Row]:
             found = list(csv.DictReader(file))
     except OSError as error:
         raise HomingError(f"cannot read {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{path} is no table of a study: it is not a CSV file ({error})") from None
     rows = [
         {name: _value(name, text) for name, text in row.items() if text not in ("", None)} for row in found
     ]
-    if rows and (missing := [name for name in ("run", "seed", "step") if name not in rows[0]]):
-        raise ConfigError(f"{path} is not a table of a study: it has no column {missing[0]}")
+    for number, row in enumerate(rows, 2):
+        _check_row(row, f"line {number} of {path}")
     return rows
+
+
+def _check_row(row: Row, where: str) -> None:
+    """Refuse a row that is none of a study: it has no run, or its counts are no numbers."""
+    for name in ("run", "seed", "step"):
+        if name not in row:
+            raise ConfigError(f"{where} is not that of a study's table: it has no {name}")
+        if name != "run" and not (isinstance(row[name], int) and not isinstance(row[name], bool)):
+            raise ConfigError(f"{where} is not that of a study's table: its {name} is {row[name]!r}")
 
 
 def _value(name: str, text: str) -> Any:

@@ -73,7 +73,7 @@ class InEnvironment(Protocol):
     @property
     def reward(self) -> str: ...
     @property
-    def options(self) -> Mapping[str, Any]: ...
+    def env_options(self) -> Mapping[str, Any]: ...
 
 
 def environment(config: InEnvironment, id: str, num_envs: int) -> GoalEnv:
@@ -84,7 +84,7 @@ def environment(config: InEnvironment, id: str, num_envs: int) -> GoalEnv:
         episode_length=config.episode_length,
         physics=config.physics,
         reward=config.reward,
-        options=config.options if id == config.env else None,
+        options=config.env_options if id == config.env else None,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,9 @@ import numpy as np
 from homing.config.plan import Schedule
 from homing.config.run import RunConfig
 from homing.errors import HomingError
-from homing.runs.checkpoints import save_policy
 from homing.runs.folder import METRICS, Row, RunFolder, session_facts
 from homing.runs.loggers import Tracker, trackers
+from homing.runs.policy_files import policy_path, save_policy
 from homing.runs.record import FolderRecord, RowDigest, config_digest, plain_settings, row_differences
 from homing.runs.stats import aggregate
 from homing.training.tally import columns, evaluations_up_to
@@ -88,10 +87,9 @@ class Member:
     def _best(self, record: FolderRecord, warn: Warn) -> float:
         if record.best is None:
             return -math.inf
-        if not self._policy_path("best").exists():
-            warn(
-                f"{self._policy_path('best')} is missing; the best policy from the next evaluation on replaces it"
-            )
+        path = policy_path(self.folder.path, "best")
+        if not path.exists():
+            warn(f"{path} is missing; the best policy from the next evaluation on replaces it")
             return -math.inf
         return record.best
 
@@ -165,11 +163,8 @@ class Member:
         self.best = float(np.mean(scores))
         return True
 
-    def _policy_path(self, name: str) -> Path:
-        return self.folder.path / "policies" / f"{name}.npz"
-
     def save_policy(self, name: str, learner: Any, iteration: int) -> None:
-        save_policy(self._policy_path(name), learner, iteration, self.seed_slice)
+        save_policy(policy_path(self.folder.path, name), learner, iteration, self.seed_slice)
 
     def finish(self, iteration: int, step: int, seconds: float) -> None:
         rows = self.folder.rows()

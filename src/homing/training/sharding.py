@@ -49,7 +49,7 @@ def join_hosts() -> None:
     """
     names = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
     values = [os.environ.get(name) for name in names]
-    if jax.config.jax_platforms == "cpu":
+    if jax.config.values["jax_platforms"] == "cpu":
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     try:
         if all(values):
@@ -66,7 +66,7 @@ def join_hosts() -> None:
 
 def make_cpu_devices(devices: int | None, multi_host: bool) -> None:
     """On the CPU, several devices are parts of one: good for trying a program out."""
-    if jax.config.jax_platforms == "cpu" and devices and not multi_host:
+    if jax.config.values["jax_platforms"] == "cpu" and devices and not multi_host:
         # Once a computation was made, their number is fixed: `placement` then refuses.
         with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", devices)

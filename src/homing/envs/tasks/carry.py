@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import jax
 import jax.numpy as jnp
 
+from homing import bounds
 from homing.envs.arenas import Arena
 from homing.envs.bodies.pusher import WRIST
 from homing.envs.goals import Box, Distribution, direction
@@ -37,6 +38,9 @@ class Soccer:
     parts: int = 1
     hand: tuple[str, ...] = ()
     props: tuple[Prop, ...] = (Ball(),)
+
+    def __post_init__(self) -> None:
+        bounds.check(self)
 
     @property
     def goal(self) -> tuple[str, ...]:
@@ -75,6 +79,9 @@ class PushPucks:
     margins: Mapping[str, float] = field(default_factory=lambda: {"success_hard": 0.05})
     name: str = "push"
     hand: tuple[str, ...] = WRIST
+
+    def __post_init__(self) -> None:
+        bounds.check(self)
 
     @property
     def parts(self) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import jax
 import jax.numpy as jnp
 
+from homing import bounds
 from homing.envs.arenas import Arena
 from homing.envs.goals import Away, Distribution
 from homing.envs.tasks.base import TaskSample
@@ -34,6 +35,9 @@ class Reach:
     name: str = "reach"
     parts: int = 1
     hand: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        bounds.check(self)
 
     def draw(self, key: Key, arena: Arena) -> TaskSample:
         k_goal, k_start, k_props = jax.random.split(key, 3)

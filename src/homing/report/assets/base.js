@@ -51,14 +51,14 @@ function digits(value, most) {
   return String(Number(value.toPrecision(most)));
 }
 
-function share(value) {
+function percent(value) {
   const percent = 100 * value;
   return (Math.abs(percent) < 9.95 ? String(Number(percent.toFixed(1))) : percent.toFixed(0)) + " %";
 }
 
 function amount(value, metric) {
   if (!known(value)) return "–";
-  return metric && metric.share ? share(value) : Math.abs(value) >= 1e5 ? count(value) : digits(value, 3);
+  return metric && metric.fraction ? percent(value) : Math.abs(value) >= 1e5 ? count(value) : digits(value, 3);
 }
 
 function interval(e, metric) {

@@ -59,7 +59,7 @@ function yRange(spec) {
     if (CHOICE.seeds) for (const seed of line.seeds || []) take(seed.y);
   }
   if (!isFinite(low)) return [0, 1];
-  if (spec.metric && spec.metric.share) return [0, high > 0.5 ? 1 : Math.max(0.05, 1.1 * high)];
+  if (spec.metric && spec.metric.fraction) return [0, high > 0.5 ? 1 : Math.max(0.05, 1.1 * high)];
   const room = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
   return [low >= 0 && low < 0.4 * high ? 0 : low - room, high + room];
 }

@@ -144,8 +144,8 @@ function comparison() {
   const aggregate = el("figure", { class: "card" }, el("figcaption", {}, el("h3", {}, `${STATISTICS[CHOICE.statistic]} of final ${metric.label}`)),
     el("div", { class: "controls" }, el("fieldset", {}, Object.entries(STATISTICS).map(([n, label]) => toggle(label, CHOICE.statistic === n, () => { CHOICE.statistic = n; draw(); })))),
     dotChart(rows, metric, `${STATISTICS[CHOICE.statistic]} of each agent`));
-  const profile = el("figure", { class: "card" }, el("figcaption", {}, el("h3", {}, "Performance profile"), el("span", { class: "soft" }, `share of seeds whose ${metric.label} is above τ`)),
-    lineChart({ lines: c.profiles.filter((p) => shown(p.method)).map((p) => ({ ...p, x: c.thresholds, colour: colour(p.method), dash: dash(p.method), label: DATA.methods[p.method] })), metric: { share: true }, whole: true, xLabel: `τ (${metric.label})`, xText: share, label: "performance profile" }));
+  const profile = el("figure", { class: "card" }, el("figcaption", {}, el("h3", {}, "Performance profile"), el("span", { class: "soft" }, `fraction of seeds whose ${metric.label} is above τ`)),
+    lineChart({ lines: c.profiles.filter((p) => shown(p.method)).map((p) => ({ ...p, x: c.thresholds, colour: colour(p.method), dash: dash(p.method), label: DATA.methods[p.method] })), metric: { fraction: true }, whole: true, xLabel: `τ (${metric.label})`, xText: percent, label: "performance profile" }));
   return section("compare", several ? "Agents compared" : "Over environments and seeds", `Final ${metric.label} on ${tasks}. Bands and bars are 95 % intervals; seeds are resampled within every environment.`,
     el("div", { class: "grid few" }, aggregate, profile), improvement(c));
 }
@@ -159,7 +159,7 @@ function improvement(c) {
     const [value, low, high] = p.a === a ? [p.value, p.low, p.high] : [1 - p.value, 1 - p.high, 1 - p.low];
     const strength = Math.round(Math.abs(value - 0.5) * 110), tint = value >= 0.5 ? "#2e9e5b" : "#d9534f";
     return el("td", { style: `background:color-mix(in srgb, ${tint} ${strength}%, transparent)`, title: `over ${p.tasks} shared environment(s)` },
-      low > 0.5 || high < 0.5 ? el("b", {}, share(value)) : share(value), el("small", {}, `${share(low)} … ${share(high)}`));
+      low > 0.5 || high < 0.5 ? el("b", {}, percent(value)) : percent(value), el("small", {}, `${percent(low)} … ${percent(high)}`));
   };
   return el("div", { class: "card", style: "margin-top:12px" }, el("h3", {}, "Probability of improvement"),
     el("p", { class: "soft" }, "How likely a seed of the row's agent beats a seed of the column's on an environment that both have; ties count half. Bold: the 95 % interval does not hold 50 %." + (c.left_out ? ` The best ${methods.length} agents; ${c.left_out} more are left out.` : "")),

@@ -1,0 +1,42 @@
+"""`homing recipes`: the best known agent for each environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+
+from rich.console import Console
+from rich.table import Table
+
+from homing.cli.arguments import Json
+
+
+def recipes(json_: Json = False) -> None:
+    """List what `homing train best ENV` trains, and what it reached.
+
+    Args:
+        json_: print JSON instead of a table
+    """
+    from homing.config.recipes import recipes as known
+
+    if json_:
+        print(json.dumps([dataclasses.asdict(recipe) for recipe in known()], indent=1))
+        return
+    table = Table(
+        title="homing train best ENV",
+        caption="Means of the last three evaluations. Three runs at a time shared one H200.",
+    )
+    for heading in ("environment", "agent", "preset"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("success", "time near goal", "seeds", "steps", "seconds"):
+        table.add_column(heading, justify="right")
+    table.add_column("results/")
+    for recipe in known():
+        r = recipe.reached
+        numbers = ["–"] * 5
+        if r is not None:
+            numbers = [f"{r.success_any:.1%}", f"{r.time_near_goal:.1%}", str(r.seeds)]
+            numbers += [f"{r.steps / 1e6:.3g} M", f"{r.seconds:.0f}"]
+        table.add_row(recipe.env, recipe.agent, recipe.preset, *numbers, recipe.result or "")
+    Console(width=130 if not sys.stdout.isatty() else None).print(table)

@@ -1,0 +1,74 @@
+"""Recipes: the best agent and preset known for each environment, with what they reached."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from homing.envs.registry import resolve
+
+BEST = "best"  # stands for the recipe's agent in `homing train best ENV`
+
+
+@dataclasses.dataclass(frozen=True)
+class Reached:
+    """Mean over seeds and the last three evaluations of a recorded run."""
+
+    seeds: int
+    steps: int
+    seconds: float
+    success_any: float
+    time_near_goal: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """An agent and a preset for the environments whose ids match a pattern."""
+
+    env: str
+    agent: str
+    preset: str
+    result: str | None = None
+    """The recorded run, a file under results/ of the repository."""
+    reached: Reached | None = None
+
+    @property
+    def command(self) -> str:
+        """The command that trains by this recipe."""
+        return f"homing train {self.agent} {self.env} --preset {self.preset}"
+
+
+@cache
+def recipes() -> tuple[Recipe, ...]:
+    """All recipes, those of single environments first."""
+    here = resources.files("homing.config")
+    table = tomllib.loads((here / "recipes.toml").read_text())["recipe"]
+    reached: dict[str, Any] = json.loads((here / "recipes.json").read_text())
+    known = {name: Reached(**values) for name, values in reached.items()}
+    return tuple(Recipe(**row, reached=known.get(row.get("result", ""))) for row in table)
+
+
+def recipe_for(env: str) -> Recipe:
+    """The recipe of an environment, by its id or alias."""
+    id = resolve(env)
+    found = next(recipe for recipe in recipes() if fnmatchcase(id, recipe.env))
+    return dataclasses.replace(found, env=id)
+
+
+def measure(rows: list[dict[str, Any]]) -> Reached:
+    """What a run's metrics rows amount to."""
+    iterations = sorted({row["iteration"] for row in rows})[-3:]
+    last = [row for row in rows if row["iteration"] in iterations]
+    mean = lambda name: sum(row[name] for row in last) / len(last)
+    return Reached(
+        seeds=len({row["seed"] for row in rows}),
+        steps=max(row["step"] for row in rows),
+        seconds=round(max(row["time/elapsed"] for row in rows), 1),
+        success_any=round(mean("eval/success_any"), 4),
+        time_near_goal=round(mean("eval/time_near_goal"), 4),
+    )

@@ -1,0 +1,33 @@
+"""The HTML that browsers get: viser's client with our title and icon."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+import viser
+
+INDEX = Path(viser.__file__).parent / "client" / "build" / "index.html"
+ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><circle cx="16" cy="16" r="13" \
+fill="none" stroke="#246e5a" stroke-width="4"/><circle cx="16" cy="16" r="6" fill="#e07b39"/></svg>"""
+# The client would add its WebSocket's address to the page's, which has the token already.
+KEEP_ADDRESS = """<script>{
+  const replace = history.replaceState.bind(history);
+  history.replaceState = (state, title, url) =>
+    replace(state, title, String(url).startsWith("?websocket=") ? location.pathname : url);
+}</script>"""
+
+
+def client_page(title: str) -> bytes:
+    """The page that shows scene and controls, one file without further parts."""
+    page = INDEX.read_text(encoding="utf-8")
+    head, end, body = page.partition("</title>")
+    if not end:
+        return page.encode()
+    head = re.sub(r"<title>.*", lambda _: f"<title>{html.escape(title)}", head, flags=re.DOTALL)
+    icon = f'href="data:image/svg+xml,{quote(ICON)}"'
+    head = re.sub(r'(rel="icon"\s+)href="[^"]*"', lambda found: found[1] + icon, head)
+    head = head.replace('content="Viser client"', 'content="Homing"')
+    return (head + end + KEEP_ADDRESS + body).encode()

@@ -1,0 +1,47 @@
+"""Recipes name agents and presets that exist, and quote what their recorded runs reached."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from homing.config.presets import preset
+from homing.config.recipes import recipe_for, recipes
+from homing.errors import ConfigError, UnknownNameError
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_recipes_are_of_known_agents_and_presets():
+    for recipe in recipes():
+        assert preset(recipe.agent, recipe.preset)
+    assert recipes()[-1].env == "*", "every environment has one"
+
+
+def test_numbers_are_those_of_the_recorded_runs(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "tools"), *sys.path])
+    from make_recipes import reached
+
+    measured = reached()
+    assert measured
+    for recipe in recipes():
+        if recipe.result is not None:
+            assert recipe.reached is not None
+            assert recipe.reached.__dict__ == measured[recipe.result]
+
+
+def test_the_most_specific_recipe_counts():
+    assert recipe_for("ant_big_maze").result == "learn_srl_ant_big_maze_h200.jsonl"
+    assert recipe_for("reacher").env == "reacher"
+    with pytest.raises(UnknownNameError):
+        recipe_for("antt")
+
+
+def test_best_trains_by_the_recipe_wherever_it_stands():
+    from homing.cli.train import arranged
+
+    args, chosen = arranged(["--seeds", "2", "best", "ant_u4_maze"])
+    assert chosen == ("srl", "fast", "ant_u4_maze")
+    assert args[:4] == ["srl", "ant_u4_maze", "--preset", "fast"]
+    with pytest.raises(ConfigError, match="homing recipes"):
+        arranged(["best", "ant", "--preset", "paper"])

@@ -1,0 +1,96 @@
+"""Which requests and values pass, without a server."""
+
+import math
+
+import msgspec
+import pytest
+from play_helpers import CAMERA, CLICK
+from websockets.datastructures import Headers
+from websockets.http11 import Request
+
+from homing.play.client_page import client_page
+from homing.play.guard import Guard, host_name, new_token
+from homing.play.protocol import MalformedMessage, RefusedValue, clamped, is_bool, one_of, validated
+from homing.play.reporting import LONGEST, one_line
+
+
+def asked(guard, host, *origins, path=None):
+    headers = Headers([("Host", host), *(("Origin", origin) for origin in origins)])
+    return guard.refusal(Request(path or f"/{guard.token}/", headers))
+
+
+def test_a_host_that_was_asked_for_is_answered_and_others_are_not():
+    guard = Guard("robot.lan", new_token(), b"")
+    assert asked(guard, "robot.lan:8080") is None
+    assert asked(guard, "Robot.LAN:8080", "http://robot.lan:8080") is None
+    assert asked(guard, "localhost:9000", "http://localhost:9000") is None, "through a tunnel"
+    assert "host name" in asked(guard, "evil.lan:8080")
+    assert "host name" in asked(Guard("127.0.0.1", guard.token, b""), "robot.lan:8080")
+    assert "other sites" in asked(guard, "robot.lan:8080", "http://evil.lan:8080")
+    assert "token" in asked(guard, "robot.lan:8080", path="/")
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [
+        ("127.0.0.1:8080", "127.0.0.1"),
+        ("localhost", "localhost"),
+        ("[::1]:8080", "::1"),
+        ("[::1]", "::1"),
+        ("evil:localhost", "evil:localhost"),
+        ("localhost:8080; x", "localhost:8080; x"),
+    ],
+)
+def test_the_name_in_a_host_header(header, name):
+    assert host_name(header) == name
+
+
+def test_tokens_are_long_and_differ():
+    assert len({new_token() for _ in range(100)}) == 100
+    assert len(new_token()) == 32
+
+
+def test_the_title_is_escaped():
+    page = client_page("</title><script>alert(1)</script>").decode()
+    assert "<script>alert(1)" not in page
+    assert "&lt;/title&gt;" in page
+    assert "%23246e5a" in page, "our icon"
+
+
+def test_values_are_checked_before_use():
+    check = clamped(0.1, 2.0)
+    assert (check(1), check(1e12), check(-1.0)) == (1.0, 2.0, 0.1)
+    for bad in (math.nan, math.inf, True, "1"):
+        with pytest.raises(RefusedValue):
+            check(bad)
+    assert one_of(("a", "b"))("b") == "b"
+    for bad in ("c", 1, True):
+        with pytest.raises(RefusedValue):
+            one_of(("a", "b"))(bad)
+    assert is_bool(True) is True
+    with pytest.raises(RefusedValue):
+        is_bool(1)
+
+
+def update(control, **updates):
+    return msgspec.msgpack.encode({"type": "GuiUpdateMessage", "uuid": control, "updates": updates})
+
+
+def test_a_message_is_rebuilt_from_its_checked_fields():
+    checks = {"speed": clamped(0.1, 2.0)}
+    sent = validated(update("speed", value=9), checks)
+    assert msgspec.msgpack.decode(sent)["updates"] == {"value": 2.0}
+    assert validated(update("gone", value=9), checks) is None, "a control that was just removed"
+    with pytest.raises(MalformedMessage):
+        validated(update("speed", uuid="other"), checks)
+    with pytest.raises(RefusedValue):
+        validated(msgspec.msgpack.encode(CLICK | {"ray_origin": [math.nan, 0, 0]}), checks)
+    small = msgspec.msgpack.decode(validated(msgspec.msgpack.encode(CAMERA | {"image_height": 0}), checks))
+    assert small["image_height"] == 1
+
+
+def test_an_error_is_one_short_printable_line():
+    line = one_line(ValueError("a\r\nb\x1b]0;c\x07" + "x" * 10_000))
+    assert line.isprintable()
+    assert line.startswith("ValueError: a b ]0;c x")
+    assert len(line) <= LONGEST
