@@ -161,7 +161,7 @@ def _forget(agent, env):
 
 
 @pytest.mark.parametrize(
-    "command", ["eval RUN", "resume RUN", "render RUN --out x.png", "export RUN --out x.homing"]
+    "command", ["eval RUN", "resume RUN", "render RUN --out x.png", "export RUN --out x.safetensors"]
 )
 def test_a_missing_module_is_one_message(my_module, tmp_path, monkeypatch, capsys, command):
     plugins.import_modules(["my_module"])

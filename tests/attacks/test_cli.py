@@ -209,7 +209,7 @@ envs --jsn
 envs a b
 doctor now
 policies no_such_policy
-policies /nowhere/x.homing
+policies /nowhere/x.safetensors
 policies --jsn
 resume
 resume /nowhere
@@ -230,14 +230,14 @@ eval ant --seed x
 eval ant --which first
 eval {LONG}
 export
-export . --out x.homing
-export /nowhere --out x.homing
+export . --out x.safetensors
+export /nowhere --out x.safetensors
 export . --out x.txt
 export . --out .
-export . --out /proc/x.homing
-export . --out {LONG}.homing
-export . --out x.homing --episodes 0
-export . --out x.homing --which first
+export . --out /proc/x.safetensors
+export . --out {LONG}.safetensors
+export . --out x.safetensors --episodes 0
+export . --out x.safetensors --which first
 render
 render ant
 render antt --out x.png
@@ -413,7 +413,7 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize(
-    "command", ["resume RUN", "eval RUN", "render RUN --out x.png", "export RUN --out x.homing"]
+    "command", ["resume RUN", "eval RUN", "render RUN --out x.png", "export RUN --out x.safetensors"]
 )
 @pytest.mark.parametrize("content", CONFIGS.values(), ids=CONFIGS)
 def test_broken_config_files_are_refused(capsys, tmp_path, content, command):

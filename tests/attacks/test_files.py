@@ -204,8 +204,10 @@ def test_no_value_of_a_card_is_trusted(content, junk):
 @pytest.mark.parametrize(
     ("place", "value", "words"),
     [
-        (("settings", "critic_net", "depth"), 10**9, "layers"),
-        (("settings", "actor_net", "width"), 10**12, "parameters"),
+        (("settings", "critic_net", "depth"), 10**9, "depth"),
+        (("settings", "critic_net", "depth"), 200, "layers"),
+        (("settings", "actor_net", "width"), 10**12, "width"),
+        (("settings", "actor_net", "width"), 60_000, "parameters"),
         (("settings", "representation_dim"), 9, "is [2, "),
         (("settings", "chunk"), 3, "is [2, "),
         (("spaces", "state_dim"), 30, "is [2, "),
@@ -225,6 +227,18 @@ def test_what_does_not_fit_is_named(tmp_path, learner, content, place, value, wo
     path = tmp_path / "p.safetensors"
     write_tensors(path, named_arrays(learner.replace(opt_state=())), altered(content, place, value))
     assert words in refused(load_all, path)
+
+
+def test_a_file_has_no_module_imported(tmp_path, learner, content, monkeypatch):
+    """Nor those that registered its agent: the message says how a person can."""
+    (tmp_path / "planted.py").write_text("raise SystemExit('executed')")
+    monkeypatch.chdir(tmp_path)
+    content = altered(content, ("card", "config", "imports"), ["planted"])
+    path, arrays = tmp_path / "p.safetensors", named_arrays(learner.replace(opt_state=()))
+    write_tensors(path, arrays, content)
+    assert load_all(path).agent_name == "crl"
+    write_tensors(path, arrays, {**content, "agent": "foreign"})
+    assert "--import planted" in refused(load_all, path)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

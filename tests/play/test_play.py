@@ -156,7 +156,7 @@ def test_commands_that_come_too_fast_are_dropped(session, caplog):
     "choice",
     [
         Choice("/etc/passwd"),
-        Choice("missing.homing"),
+        Choice("missing.safetensors"),
         Choice("other", 3),
         Choice("{source}", 9),
         Choice("{source}", 3, "worst"),

@@ -28,6 +28,8 @@ def guarded() -> Iterator[None]:
     except BrokenPipeError:
         _drop_output()
         raise SystemExit(CLOSED_PIPE) from None
+    except KeyboardInterrupt as error:
+        _end("homing: interrupted", interrupts.exit_code(error))
     except HomingError as error:
         if _debugging():
             raise

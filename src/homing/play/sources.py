@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from homing.envs.registry import ALIASES, ENVIRONMENTS, get_spec
+from homing.envs.registry import ALIASES, env_ids, get_spec, is_env
 from homing.errors import ConfigError, unknown
 from homing.policies import find_policies, shipped_names
 from homing.policies.store import Which, locate
@@ -34,7 +34,7 @@ def check_source(source: str) -> None:
     if is_environment(source):
         return
     if len(Path(source).parts) == 1 and not Path(source).suffix and not Path(source).exists():
-        names = (*ENVIRONMENTS, *ALIASES, *shipped_names())
+        names = (*env_ids(), *ALIASES, *shipped_names())
         if source not in names:
             raise unknown("environment or shipped policy", source, names)
     locate(source)
@@ -42,7 +42,7 @@ def check_source(source: str) -> None:
 
 def is_environment(source: str) -> bool:
     """Whether a name stands for an environment without a policy."""
-    named = source in ENVIRONMENTS or source in ALIASES
+    named = is_env(source)
     return named and source not in shipped_names() and not Path(source).exists()
 
 
@@ -77,7 +77,7 @@ def compatible_environments(env: str) -> tuple[str, ...]:
         and len(other.task.props) == len(own.task.props)
         and other.pipelines()[0] == own.pipelines()[0]
     )
-    return (env, *(id for id in ENVIRONMENTS if id != env and alike(ENVIRONMENTS[id])))
+    return (env, *(id for id in env_ids() if id != env and alike(get_spec(id))))
 
 
 def offered_environments(source: str, actor: Actor) -> tuple[str, ...]:

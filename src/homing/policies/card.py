@@ -41,6 +41,7 @@ _CONFIG: dict[str, Check] = {
     "episode_length": COUNT,
     "seeds": listed(SEED, "a list of seeds"),
     "env_options": OBJECT,
+    "imports": listed(TEXT, "a list of modules"),
     "train": _TRAIN,
 }
 _CARD: dict[str, Check] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -11,10 +10,10 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from homing.agents import AGENTS, agent_types, make_agent
+from homing.agents import make_agent
 from homing.config.decoding import decode
 from homing.errors import ConfigError, HomingError, nearest
-from homing.networks import nets_of
+from homing.policies import checks
 from homing.policies.bundled import shipped, shipped_names
 from homing.policies.card import check_card, run_card
 from homing.runs.folder import RunFolder
@@ -29,11 +28,10 @@ from homing.runs.policy_files import (
     to_learner,
 )
 from homing.runs.strict_json import open_plain
-from homing.runs.tensors import SUFFIX, Tensor, TensorFile, write_tensors
-from homing.runs.validation import SEED, is_count
+from homing.runs.tensors import SUFFIX, TensorFile, write_tensors
+from homing.runs.validation import is_count
 from homing.training.build import environment
 
-MAX_EVAL_ENVS, MAX_EPISODE_LENGTH = 2**20, 10**7  # that a policy file may ask for
 Which = Literal["last", "best"]
 
 
@@ -163,7 +161,7 @@ def of_run(path: str | Path, which: Which = "last") -> Policies:
     file = policy_path(folder.path, which)
     tensors = policy_tensors(file)
     spec = choice.make(1).spec
-    _check_sizes(file, config.settings, spec, tensors)
+    checks.check_sizes(file, config.settings, spec, tensors)
     agent = make_agent(config.settings, spec)
     shapes = jax.eval_shape(agent.init, jax.random.key(0))
     learner, iteration = load_policy(file, shapes, len(config.seeds))
@@ -235,12 +233,11 @@ def _policies(file: TensorFile) -> Policies:
     content, tensors = file.content, file.tensors
     if not isinstance(content, dict):
         raise HomingError("its metadata describe no policy")
-    name, seeds = content["agent"], _seeds(content["seeds"])
-    _check_agent(name, content["card"])
-    settings = decode(agent_types(str(name))[0], content["settings"])
+    name, seeds, card = content["agent"], checks.seeds_of(content["seeds"]), check_card(content["card"])
+    settings = decode(checks.settings_type(str(name), card), content["settings"])
     spec, choice = decode(Spaces, content["spaces"]), decode(EnvChoice, content["choice"])
-    _check_sizes(file.path, settings, spec, tensors)
-    _check_choice(choice)
+    checks.check_sizes(file.path, settings, spec, tensors)
+    checks.check_choice(choice)
     agent = make_agent(settings, spec)
     shapes = jax.eval_shape(agent.init, jax.random.key(0))
     if wrong := mismatch(shapes, tensors, len(seeds), half=True):
@@ -260,43 +257,5 @@ def _policies(file: TensorFile) -> Policies:
         spec=spec,
         choice=choice,
         iteration=content["iteration"],
-        card=check_card(content["card"]),
+        card=card,
     )
-
-
-def _check_agent(name: Any, card: Any) -> None:
-    """A file never imports code: an agent of another package must be imported by the user."""
-    config = card.get("config") if isinstance(card, dict) else None
-    imports = config.get("imports") if isinstance(config, dict) else None
-    if name in AGENTS or not imports:
-        return
-    raise HomingError(f"its agent {name!r} is defined in {imports[0]!r}; pass --import {imports[0]}")
-
-
-def _seeds(content: Any) -> tuple[int, ...]:
-    if not isinstance(content, list) or not all(SEED.holds(seed) for seed in content):
-        raise HomingError("its seeds are no list of seeds")
-    if not content or len(set(content)) < len(content):
-        raise HomingError("it has no seed, or one twice")
-    return tuple(content)
-
-
-def _check_sizes(path: Path, settings: Any, spec: Any, tensors: Mapping[str, Tensor]) -> None:
-    """Refuse networks that are larger than the file before they are traced, which would take forever."""
-    entries = sum(math.prod(tensor.shape) for tensor in tensors.values())
-    sizes = {"state_dim": spec.state_dim, "action_dim": spec.action_dim, "goal_dim": spec.goal_dim}
-    for name, net in nets_of(settings).items():
-        sizes[f"{name}.width"] = net.width
-        sizes[f"{name}.depth"] = net.depth
-        if net.residual == "none" and net.depth > len(tensors):  # every layer is traced
-            raise HomingError(f"{name} has {net.depth} layers, and {path} only {len(tensors)} arrays")
-    for name, size in sizes.items():
-        if not 0 < size <= entries:
-            raise HomingError(f"{name} is {size}, and {path} has {entries} parameters")
-
-
-def _check_choice(choice: EnvChoice) -> None:
-    limits = {"episode_length": MAX_EPISODE_LENGTH, "eval_envs": MAX_EVAL_ENVS}
-    for name, largest in limits.items():
-        if not 1 <= getattr(choice, name) <= largest:
-            raise HomingError(f"{name} is {getattr(choice, name)}; it must lie between 1 and {largest}")
