@@ -34,8 +34,6 @@ def guarded() -> Iterator[None]:
         if _debugging():
             raise
         _end(f"homing: {error}", BAD_INPUT)
-    except KeyboardInterrupt as error:
-        _end("homing: interrupted", interrupts.exit_code(error))
     except Exception as error:
         if _debugging() or interrupts.received():
             raise
