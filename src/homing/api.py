@@ -200,7 +200,7 @@ def resume(
 
     devices:    shard the run over this many devices, which may differ from before; 0 means all
     multi_host: this process is one of several that share the run
-    accept_changes: go on with settings that were edited, or from the start where all checkpoints are lost
+    accept_changes: continue with settings that were edited, or from the start where all checkpoints are lost
     """
     from homing.runs.progress import make_progress
     from homing.training import runner

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("probe_envs")
 
 
 def test_config_survives_json(tmp_path):
-    config = probe_config(eval_env="other", options={"task.within": 0.3})
+    config = probe_config(eval_env="other", env_options={"task.within": 0.3})
     folder = RunFolder(tmp_path / "run")
     with folder.held():
         folder.write_config(config)
@@ -36,7 +36,7 @@ def test_a_setting_from_another_version_is_named():
     [
         ({"seeds": ()}, "at least one seed"),
         ({"seeds": (3, 3)}, "named twice"),
-        ({"seeds": (-1,)}, "between 0 and"),
+        ({"seeds": (-1,)}, "at least 0 and at most"),
     ],
 )
 def test_impossible_seeds_are_refused(changes, words):

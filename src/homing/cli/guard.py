@@ -35,7 +35,7 @@ def guarded() -> Iterator[None]:
             raise
         _end(f"homing: {error}", BAD_INPUT)
     except Exception as error:
-        if _debugging():
+        if _debugging() or interrupts.received():
             raise
         _end(_message(error), BAD_INPUT if getattr(error, "errno", None) == errno.ENAMETOOLONG else FAILED)
 

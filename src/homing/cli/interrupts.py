@@ -84,6 +84,11 @@ def install() -> Interrupts:
     return _interrupts
 
 
+def received() -> bool:
+    """Whether a signal is ending this process: an error may be what a library made of it."""
+    return _interrupts is not None and _interrupts.signum is not None
+
+
 def end(signum: int, line: str = "interrupted") -> NoReturn:
     """Leave at once: at a normal exit Python would first wait for threads that still compile."""
     while not _ending.acquire(blocking=False):

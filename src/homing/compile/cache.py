@@ -30,7 +30,7 @@ def cache_folder() -> Path:
 
 def keep_compiled() -> None:
     """Turn on the cache of compiled programs; before the first compilation."""
-    chosen = jax.config.jax_compilation_cache_dir
+    chosen = jax.config.values["jax_compilation_cache_dir"]
     if chosen is not None:
         if "://" not in chosen and not is_private(Path(chosen), ours=False):
             jax.config.update("jax_compilation_cache_dir", None)

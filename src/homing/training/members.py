@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,10 +87,9 @@ class Member:
     def _best(self, record: FolderRecord, warn: Warn) -> float:
         if record.best is None:
             return -math.inf
-        if not self._policy_path("best").exists():
-            warn(
-                f"{self._policy_path('best')} is missing; the best policy from the next evaluation on replaces it"
-            )
+        path = policy_path(self.folder.path, "best")
+        if not path.exists():
+            warn(f"{path} is missing; the best policy from the next evaluation on replaces it")
             return -math.inf
         return record.best
 
@@ -165,11 +163,8 @@ class Member:
         self.best = float(np.mean(scores))
         return True
 
-    def _policy_path(self, name: str) -> Path:
-        return policy_path(self.folder.path, name)
-
     def save_policy(self, name: str, learner: Any, iteration: int) -> None:
-        save_policy(self._policy_path(name), learner, iteration, self.seed_slice)
+        save_policy(policy_path(self.folder.path, name), learner, iteration, self.seed_slice)
 
     def finish(self, iteration: int, step: int, seconds: float) -> None:
         rows = self.folder.rows()
