@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # One process a file and core: tests compile much, and files share what they compiled.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+# In the order of tests/conftest.py: the files that take longest first.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup quickstart test test-all check format docs serve clean
