@@ -4,14 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # One process a file and core: tests compile much, and files share what they compiled.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+# In the order of tests/conftest.py: the files that take longest first.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup quickstart test test-all test-attacks check format docs serve clean
 
 help:
 	@echo "make quickstart   set up, then train a small agent on the CPU and show what it does"
-	@echo "make test         set up, then run the tests (about ten minutes on two cores, less when repeated)"
+	@echo "make test         set up, then run the tests (about seven minutes on two cores, less when repeated)"
 	@echo "make test-all     the same with the slow tests"
 	@echo "make test-attacks bad input through every command and call, the slow ones included"
 	@echo "make check        formatter, linter, type checker"

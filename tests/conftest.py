@@ -1,14 +1,19 @@
 """Settings for all tests: CPU, quick compilation that is kept between runs, and strictness."""
 
+import gc
 import os
 from pathlib import Path
 
-# Before JAX is imported: tests compile much and run little.
+# Before JAX is imported, and for the processes that tests start: tests compile much and run little. So LLVM
+# optimises nothing, and fusions have XLA's older emitters, which need less than half the time.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "")
     + " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    + " --xla_cpu_use_fusion_emitters=false"
 )
+# What one process has compiled the others need not; shorter compilations take as long to look up.
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
 
 # Before MuJoCo is, which a test may import first: without a screen only EGL draws.
 if not os.environ.get("DISPLAY"):
@@ -17,10 +22,36 @@ if not os.environ.get("DISPLAY"):
 import jax
 import pytest
 
-CACHE = Path(__file__).parent.parent / ".cache" / "jax"
+ROOT = Path(__file__).parent.parent
+CACHE = ROOT / ".cache" / "jax"
 jax.config.update("jax_compilation_cache_dir", str(CACHE))
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 jax.config.update("jax_debug_key_reuse", True)
+
+# Tracing makes many small objects that live as long as their program: collecting them often is in vain.
+gc.set_threshold(50_000, 20, 50)
+
+# Files that take longest, in this order. Workers take whole files, as the tests of one share what they compiled:
+# begun first, none of them keeps one worker busy after the other one is done.
+LONGEST = (
+    "envs/test_registry.py",
+    "physics/test_spring.py",
+    "envs/test_base.py",
+    "test_docs_code.py",
+    "cli/test_train.py",
+    "physics/test_parity.py",
+    "training/test_runner.py",
+    "agents/test_learning.py",
+    "test_examples.py",
+    "runs/test_faults.py",
+    "play/test_play_browser.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {ROOT / "tests" / name: i for i, name in enumerate(LONGEST)}
+    if gone := [str(path) for path in rank if not path.is_file()]:
+        raise pytest.UsageError(f"LONGEST in tests/conftest.py names files that are not there: {gone}")
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
 
 
 @pytest.fixture
