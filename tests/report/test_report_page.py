@@ -122,3 +122,20 @@ def test_a_live_page_grows_keeps_what_was_chosen_and_says_when_it_is_alone(brows
         thread.join()
     expect(page.locator("#live")).to_contain_text("connection lost", timeout=15_000)
     page.close()
+
+
+def test_the_page_has_means_over_seeds_for_each_goal():
+    import numpy as np
+
+    from homing.report.content import _by_goal
+    from homing.report.groups import Curve, Group
+
+    def curve(seed, near, diverged=False):
+        table = {"x": [0.0, 4.0], "y": [0.0, 4.0], "episodes": [3, 0], "time_near_goal": near}
+        return Curve("run", seed, diverged, np.zeros(1), np.zeros(1), {}, table)
+
+    curves = [curve(0, [0.2, None]), curve(1, [0.4, None]), curve(2, [0.9, 0.9], diverged=True)]
+    means = _by_goal(Group("crl", "maze", curves))
+    assert means["time_near_goal"] == [pytest.approx(0.3), None]
+    assert means["x"] == [0.0, 4.0]
+    assert _by_goal(Group("crl", "maze", [Curve("run", 0, False, np.zeros(1), np.zeros(1), {})])) is None
