@@ -1,5 +1,6 @@
 """Settings for all tests: CPU, quick compilation that is kept between runs, and strictness."""
 
+import functools
 import gc
 import os
 from pathlib import Path
@@ -66,3 +67,10 @@ def keys_reused_on_purpose():
     """For tests that compare two uses of a key, and for vmapped branches, which the check takes for reuse."""
     with jax.debug_key_reuse(False):
         yield
+
+
+@pytest.fixture
+def default_emitters(monkeypatch):
+    """Functions jitted in the test have XLA's default emitters of fusions: for outcomes that hang on rounding."""
+    options = {"xla_cpu_use_fusion_emitters": True}
+    monkeypatch.setattr(jax, "jit", functools.partial(jax.jit, compiler_options=options))
