@@ -34,17 +34,17 @@ gc.set_threshold(50_000, 20, 50)
 # Files that take longest, in this order. Workers take whole files, as the tests of one share what they compiled:
 # begun first, none of them keeps one worker busy after the other one is done.
 LONGEST = (
-    "envs/test_registry.py",
-    "physics/test_spring.py",
     "envs/test_base.py",
     "test_docs_code.py",
-    "cli/test_train.py",
-    "physics/test_parity.py",
-    "training/test_runner.py",
     "agents/test_learning.py",
-    "test_examples.py",
+    "physics/test_spring.py",
+    "physics/test_parity.py",
+    "envs/test_registry.py",
+    "cli/test_train.py",
+    "training/test_runner.py",
     "runs/test_faults.py",
     "play/test_play_browser.py",
+    "envs/test_defects.py",
 )
 
 
