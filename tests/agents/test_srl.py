@@ -253,5 +253,5 @@ def test_unobserved_time_bins_do_not_count():
 
 
 def test_ratios_that_do_not_add_up_are_refused():
-    with pytest.raises(ConfigError, match="not more than 1 together"):
+    with pytest.raises(ConfigError, match="at most 1 together"):
         SRLConfig(future_ratio=0.8, current_ratio=0.3)

@@ -16,7 +16,7 @@ from homing.studies.points import Choice
 
 pytestmark = pytest.mark.usefixtures("probe_envs", "jobs")
 NODE = TESTS.parent / "tools" / "slurm_node.sh"
-BROKEN = TEXT + '[[where]]\nwhen = { energy = "dot" }\nactor_lr = 1e30\n'
+BROKEN = TEXT + '[[where]]\nwhen = { energy = "dot" }\nalpha_lr = 10\nentropy_target = 50\n'
 
 
 @pytest.fixture

@@ -176,7 +176,7 @@ def exact_run(agent, seeds, exact=True):
 
 
 @pytest.mark.parametrize("agent", ["crl", "sac", "td3", "ppo"])
-def test_an_exact_seed_has_the_same_bits_alone_and_beside_others(agent):
+def test_an_exact_seed_has_the_same_bits_alone_and_beside_others(agent, default_emitters):
     train, told = exact_run(agent, [0, 1, 7])
     alone, told_alone = exact_run(agent, [1])
     for together, single in zip(leaves(train, 1), leaves(alone, 0), strict=True):

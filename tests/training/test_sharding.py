@@ -77,7 +77,7 @@ def test_four_devices_learn_what_one_does(surroundings):
 class FewDevices:
     def __init__(self, seeds, lanes):
         self.seeds = seeds
-        self.config = type("Config", (), {"num_envs": lanes, "eval_envs": 8})
+        self.config = type("Config", (), {"num_envs": lanes, "eval_envs": 8, "exact_seeds": False})
 
 
 def test_what_does_not_divide_is_told_with_what_would(monkeypatch):

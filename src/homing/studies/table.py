@@ -31,7 +31,9 @@ def rows_of(folder: StudyFolder) -> list[Row]:
         fixed = {"study": study.name, "scale": scale, "run": run.path.name}
         axes = {"env": config.env, "agent": config.agent, **labels}
         machine = {"machine": sessions[-1]["device"]} if sessions else {}
-        rows += [{**fixed, **axes, **machine, **row} for row in run.rows()]
+        # A cell holds one value: tables such as the metrics by goal stay with the run.
+        plain = ({k: v for k, v in row.items() if not isinstance(v, dict | list)} for row in run.rows())
+        rows += [{**fixed, **axes, **machine, **row} for row in plain]
     return rows
 
 
