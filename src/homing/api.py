@@ -277,7 +277,9 @@ def evaluate(
     check_value("seed", seed)
     check_values(episodes=episodes, chain=chain, chain_steps=chain_steps)
     if chain_steps is not None and chain is None:
-        raise ConfigError("chain_steps is the time for each goal of a chain; give chain, the number of goals, too")
+        raise ConfigError(
+            "chain_steps is the time for each goal of a chain; give chain, the number of goals, too"
+        )
     policies = find_policies(run, which)
     return evaluated(policies, env, episodes, seed, explore, chain, chain_steps) | {"which": which}
 

@@ -287,7 +287,9 @@ def evaluate(
 
     bounds.check_values(episodes=episodes, seed=seed, chain=chain, chain_steps=chain_steps)
     if chain_steps is not None and chain is None:
-        raise ConfigError("--chain-steps is the time for each goal of a chain; give --chain, the number of goals")
+        raise ConfigError(
+            "--chain-steps is the time for each goal of a chain; give --chain, the number of goals"
+        )
     locate(run)
     api.choose_device(cpu)
     result = api.evaluate(

@@ -61,7 +61,7 @@ class GoalSpace:
         return np.stack([np.stack([pick(a, "x"), pick(a, "y")], axis=-1) for a in self.axes], axis=-2)
 
     def parse(self, text: str) -> np.ndarray:
-        """Parse a goal: `4,8`, or with all entries `4,8,1.25`; one that cannot be reached is moved, with a warning."""
+        """Parse a goal: `4,8`, or with all entries `4,8,1.25`; one out of reach is moved, with a warning."""
         per_point = 2 if self.flat else 1
         short, full = per_point * len(self.axes), len(self.template)
         example = ",".join(["4", "8"] * len(self.axes))[: 2 * short - 1]

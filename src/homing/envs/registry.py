@@ -51,7 +51,9 @@ def _point_maze(layout: str) -> EnvSpec:
 def _anywhere(maze: EnvSpec, body: Body, height: float | None = None, spread: float = 0.5) -> EnvSpec:
     """A maze whose episodes start in any free cell, with the goal in any other."""
     goals, starts = FreeCells(height), FreeCells(spread=spread)
-    return dataclasses.replace(maze, body=body, task=dataclasses.replace(maze.task, goals=goals, starts=starts))
+    return dataclasses.replace(
+        maze, body=body, task=dataclasses.replace(maze.task, goals=goals, starts=starts)
+    )
 
 
 def _push(goals: Box) -> EnvSpec:

@@ -31,7 +31,7 @@ class EnvSpec:
     task: Task
     arena: Arena = field(default_factory=Floor)
     physics: tuple[str, ...] = ()
-    goals: GoalOptions = GoalOptions()
+    goals: GoalOptions = field(default_factory=GoalOptions)
 
     def pipelines(self) -> tuple[str, ...]:
         """Names of the allowed pipelines, the default first."""

@@ -119,7 +119,9 @@ BY_GOAL = {
     ),
 }
 CHAINS = {
-    "eval/reached": Metric("goals reached", "fraction of all goals of the chains that are reached", True, "high"),
+    "eval/reached": Metric(
+        "goals reached", "fraction of all goals of the chains that are reached", True, "high"
+    ),
     "eval/reached_all": Metric(
         "whole chains reached", "fraction of chains all of whose goals are reached", True, "high"
     ),

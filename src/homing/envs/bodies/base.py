@@ -124,7 +124,9 @@ def turned(key: Key, q: Array, start: int = 3) -> Array:
     half = jax.random.uniform(key, (), jnp.float32, -0.5 * jnp.pi, 0.5 * jnp.pi)
     c, s = jnp.cos(half), jnp.sin(half)
     w, x, y, z = q[start : start + 4]
-    return q.at[start : start + 4].set(jnp.stack([c * w - s * z, c * x - s * y, c * y + s * x, c * z + s * w]))
+    return q.at[start : start + 4].set(
+        jnp.stack([c * w - s * z, c * x - s * y, c * y + s * x, c * z + s * w])
+    )
 
 
 def noisy(
