@@ -242,7 +242,7 @@ def test_other_starts():
 @pytest.mark.parametrize(
     ("broken", "part"),
     [
-        (lambda: Ring(-1.0), "0 ≤ radius"),
+        (lambda: Ring(-1.0), "radius must be from 0"),
         (lambda: Ring(2.0, 1.0), "0 ≤ radius"),
         (lambda: Box((0.0,), (-1.0,)), "low ≤ high"),
         (lambda: Box((0.0,), (1.0, 2.0)), "low ≤ high"),
