@@ -1,5 +1,6 @@
 """Settings for all tests: CPU, quick compilation that is kept between runs, and strictness."""
 
+import functools
 import gc
 import os
 from pathlib import Path
@@ -33,17 +34,17 @@ gc.set_threshold(50_000, 20, 50)
 # Files that take longest, in this order. Workers take whole files, as the tests of one share what they compiled:
 # begun first, none of them keeps one worker busy after the other one is done.
 LONGEST = (
-    "envs/test_registry.py",
-    "physics/test_spring.py",
     "envs/test_base.py",
     "test_docs_code.py",
-    "cli/test_train.py",
-    "physics/test_parity.py",
-    "training/test_runner.py",
     "agents/test_learning.py",
-    "test_examples.py",
+    "physics/test_spring.py",
+    "physics/test_parity.py",
+    "envs/test_registry.py",
+    "cli/test_train.py",
+    "training/test_runner.py",
     "runs/test_faults.py",
     "play/test_play_browser.py",
+    "envs/test_defects.py",
 )
 
 
@@ -66,3 +67,10 @@ def keys_reused_on_purpose():
     """For tests that compare two uses of a key, and for vmapped branches, which the check takes for reuse."""
     with jax.debug_key_reuse(False):
         yield
+
+
+@pytest.fixture
+def default_emitters(monkeypatch):
+    """Functions jitted in the test have XLA's default emitters of fusions: for outcomes that hang on rounding."""
+    options = {"xla_cpu_use_fusion_emitters": True}
+    monkeypatch.setattr(jax, "jit", functools.partial(jax.jit, compiler_options=options))

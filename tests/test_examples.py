@@ -32,7 +32,7 @@ def test_examples_of_own_environments_run(name, capsys):
         ENVIRONMENTS.clear()
         ENVIRONMENTS.update(known)
     said = capsys.readouterr().out
-    assert ("distance" in said) or ("share of carts at their place: 1.0" in said)
+    assert ("distance" in said) or ("fraction of carts at their goal position: 1.0" in said)
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ class Segment(struct.PyTreeNode):
 
 
 class UpdateContext(NamedTuple):
-    """What an update is told about the run; the same for all seeds."""
+    """Progress of the run at an update; the same for all seeds."""
 
     updates: Array | int = 0
     """[] int32: updates made before this one."""

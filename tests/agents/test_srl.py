@@ -9,13 +9,14 @@ import optax
 import pytest
 from probes import walk
 
-from homing.agents.srl import SRL, Prediction, SRLConfig, _mean, _occupancy_loss
+from homing.agents.srl import SRL, SRLBatch, SRLConfig, _mean, _occupancy_loss
 from homing.data import replay
 from homing.data.replay import BufferShape
 from homing.data.view import EnvRewards, ReplayView
 from homing.errors import ConfigError
 from homing.losses import survival
 from homing.networks import NetConfig
+from homing.networks.survival_head import Prediction
 from homing.types import FirstReach, Obs, Segment, TransitionIndex, UpdateContext
 
 NET = NetConfig(width=32, depth=2, layer_norm=True)
@@ -244,8 +245,6 @@ def test_a_survival_critic_that_knows_the_way_prefers_the_nearer_goal():
 def test_unobserved_time_bins_do_not_count():
     prediction = Prediction(jnp.zeros(2), jnp.zeros((2, 1)), jnp.asarray([[1.0, 5.0], [1.0, 5.0]]))
     shapes = {"obs": None, "action": None, "first": None, "fails": None, "steps_to_termination": None}
-    from homing.agents.srl import SRLBatch
-
     batch = SRLBatch(
         **shapes, whole=jnp.ones(2), occupancy=jnp.ones((2, 2)), observed=jnp.asarray([[True, False]] * 2)
     )

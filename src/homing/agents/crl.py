@@ -12,7 +12,7 @@ from jax import lax
 
 from homing import bounds
 from homing.agents.base import OffPolicyAgent, ReplayView, SpaceSpec
-from homing.agents.gaussian import mean_and_log_std, squash, squashed_sample
+from homing.agents.gaussian import mean_and_log_std, squash, squashed_sample, temperature_loss
 from homing.errors import ConfigError, unknown
 from homing.losses import contrastive
 from homing.losses.energies import ENERGIES
@@ -180,7 +180,7 @@ class CRL(OffPolicyAgent[Fit, CRLBatch]):
         phi, survival = self._split(phi)
         critic_loss, metrics = self._critic_loss(phi, psi)
         actor_loss, actor_metrics = self._actor_loss(params, obs.state, action, log_prob, _mixed(psi, swap))
-        alpha_loss, alpha_metrics = self._alpha_loss(params, log_prob)
+        alpha_loss, alpha_metrics = temperature_loss(params["log_alpha"], log_prob, self.target_entropy)
         loss, metrics = critic_loss + actor_loss + alpha_loss, metrics | actor_metrics | alpha_metrics
         if survival is None:
             return loss, metrics
@@ -204,12 +204,6 @@ class CRL(OffPolicyAgent[Fit, CRLBatch]):
         (phi,) = self.nets(params["nets"], phi=_join(state, action))
         loss = jnp.mean(jnp.exp(params["log_alpha"]) * log_prob - self._value(phi, psi))
         return loss, {"actor_loss": loss, "entropy": -jnp.mean(log_prob)}
-
-    def _alpha_loss(self, params: Any, log_prob: Array) -> tuple[Array, Metrics]:
-        """Moves the temperature α until the policy has its target entropy."""
-        alpha = jnp.exp(params["log_alpha"])
-        loss = alpha * lax.stop_gradient(-jnp.mean(log_prob) - self.target_entropy)
-        return loss, {"alpha_loss": loss, "alpha": alpha}
 
 
 def _join(*parts: Array) -> Array:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax import lax
 
-from homing.types import Array, Key
+from homing.types import Array, Key, Metrics
 
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 MIN_STD = 1e-3
@@ -48,3 +49,12 @@ def log_slope(x: Array) -> Array:
 def _log_density(log_std: Array, noise: Array, x: Array) -> Array:
     gaussian = -0.5 * jnp.square(noise) - log_std - 0.5 * jnp.log(2 * jnp.pi).astype(x.dtype)
     return jnp.sum(gaussian - log_slope(x), axis=-1)
+
+
+def temperature_loss(
+    log_alpha: Array, log_prob: Array, target_entropy: float | Array
+) -> tuple[Array, Metrics]:
+    """Moves the temperature α until the policy, with log-densities [B], has its target entropy."""
+    alpha = jnp.exp(log_alpha)
+    loss = alpha * lax.stop_gradient(-jnp.mean(log_prob) - target_entropy)
+    return loss, {"alpha_loss": loss, "alpha": alpha}

@@ -21,7 +21,7 @@ from homing.agents.actor_critic import (
     td_loss,
 )
 from homing.agents.base import OffPolicyAgent, SpaceSpec
-from homing.agents.gaussian import softplus_gaussian, squash, squashed_sample
+from homing.agents.gaussian import softplus_gaussian, squash, squashed_sample, temperature_loss
 from homing.networks import ADAM, MLP, Fit, adam
 from homing.types import Array, Batch, Key, Metrics, Obs, UpdateContext
 
@@ -109,7 +109,7 @@ class SAC(OffPolicyAgent[SACLearner, Batch]):
         q_now, q_next = jnp.split(self.critics.each(still, jnp.stack([now, now, next, next])), 2)
         critic_loss, metrics = self._critic_loss(params, batch, jnp.min(q_next, axis=0), log_prob_after)
         actor_loss, actor_metrics = self._actor_loss(params, jnp.min(q_now, axis=0), log_prob[0])
-        alpha_loss, alpha_metrics = self._alpha_loss(params, log_prob[0])
+        alpha_loss, alpha_metrics = temperature_loss(params["log_alpha"], log_prob[0], self.target_entropy)
         return critic_loss + actor_loss + alpha_loss, metrics | actor_metrics | alpha_metrics
 
     def _critic_loss(
@@ -126,9 +126,3 @@ class SAC(OffPolicyAgent[SACLearner, Batch]):
         """mean(α log π − min Q(s, a)), a ~ π."""
         loss = jnp.mean(lax.stop_gradient(jnp.exp(params["log_alpha"])) * log_prob - q)
         return loss, {"actor_loss": loss, "entropy": -jnp.mean(log_prob)}
-
-    def _alpha_loss(self, params: Any, log_prob: Array) -> tuple[Array, Metrics]:
-        """Moves the temperature α until the policy has its target entropy."""
-        alpha = jnp.exp(params["log_alpha"])
-        loss = alpha * lax.stop_gradient(-jnp.mean(log_prob) - self.target_entropy)
-        return loss, {"alpha_loss": loss, "alpha": alpha}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,17 +14,15 @@ from jax import lax
 
 from homing import bounds
 from homing.agents.base import OffPolicyAgent, ReplayView, SpaceSpec
-from homing.agents.gaussian import mean_and_log_std, squash, squashed_sample
+from homing.agents.gaussian import mean_and_log_std, squash, squashed_sample, temperature_loss
 from homing.errors import ConfigError
 from homing.losses import survival
 from homing.losses.energies import ENERGIES
-from homing.networks import ADAM, MLP, Dense, Fit, Member, NetConfig, Stack, adam
+from homing.networks import ADAM, Fit, Member, NetConfig, Stack, adam
+from homing.networks.survival_head import Prediction, SurvivalHead
 from homing.types import Array, FirstReach, Key, Metrics, Obs, Relabel, TransitionIndex, UpdateContext
 
 DEEP = NetConfig(width=256, depth=4, layer_norm=True, residual="blocks")
-HAZARD_RANK = 64  # of the hazard logits over time
-FIRST_HAZARD = -5.0  # initial hazard logits: a goal is expected after some hundred steps
-FILM_SCALE = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,36 +96,6 @@ class SRLBatch(struct.PyTreeNode):
     observed: Array  # [B, bins] bool
     fails: Array  # [B] float32: the episode terminates within the horizon
     steps_to_termination: Array  # [B]
-
-
-class Prediction(NamedTuple):
-    """What the head says of pairs [...]."""
-
-    arrived: Array  # [...] logit
-    hazard: Array  # [..., hazard bins] logits
-    occupancy: Array  # [..., occupancy bins] logits
-
-
-class SurvivalHead(nn.Module):
-    """From φ and ψ to the logits of a Prediction; hazards are low-rank over time."""
-
-    config: NetConfig
-    hazard_bins: int
-    occupancy_bins: int
-
-    @nn.compact
-    def __call__(self, phi: Array, psi: Array) -> Prediction:
-        dim = phi.shape[-1]
-        scale, shift = Dense(dim, name="film_scale")(psi), Dense(dim, name="film_shift")(psi)
-        z = (1 + FILM_SCALE * scale) * phi + FILM_SCALE * shift
-        features = jnp.concatenate([z, psi, z - psi, z * psi], axis=-1)
-        out = MLP(self.config, 1 + HAZARD_RANK + self.occupancy_bins, name="trunk")(features)
-        basis = self.param(
-            "basis", nn.initializers.normal(0.02), (HAZARD_RANK, self.hazard_bins), jnp.float32
-        )
-        bias = self.param("bias", nn.initializers.constant(FIRST_HAZARD), (self.hazard_bins,), jnp.float32)
-        hazard = out[..., 1 : 1 + HAZARD_RANK] @ basis + bias
-        return Prediction(out[..., 0], hazard, out[..., 1 + HAZARD_RANK :])
 
 
 class SRL(OffPolicyAgent[Fit, SRLBatch]):
@@ -259,7 +226,7 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
         action, log_prob = squash(*mean_and_log_std(head), noise)
         critic_loss, metrics = self._critic_loss(params, phi, psi, batch)
         actor_loss, actor_metrics = self._actor_loss(params, obs.state, action, log_prob, psi, batch)
-        alpha_loss, alpha_metrics = self._alpha_loss(params, log_prob)
+        alpha_loss, alpha_metrics = temperature_loss(params["log_alpha"], log_prob, self.target_entropy)
         return critic_loss + actor_loss + alpha_loss, metrics | actor_metrics | alpha_metrics
 
     def _critic_loss(self, params: Any, phi: Array, psi: Array, batch: SRLBatch) -> tuple[Array, Metrics]:
@@ -319,23 +286,17 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
         metrics = {"value": jnp.mean(value), "fails": _mean(batch.fails, batch.whole)}
         if config.occupancy_weight != 0:
             weights = survival.bin_weights(self.occupancy_edges, config.gamma)
-            occupancy = jnp.sum(nn.sigmoid(prediction.occupancy) * weights, axis=-1)
+            occupancy = jnp.sum(jax.nn.sigmoid(prediction.occupancy) * weights, axis=-1)
             value = value + config.occupancy_weight * metrics["fails"] * occupancy
         if logit is not None:
-            value = value + config.survival_weight * nn.log_sigmoid(logit)
+            value = value + config.survival_weight * jax.nn.log_sigmoid(logit)
         loss = jnp.mean(jnp.exp(params["log_alpha"]) * log_prob - value)
         return loss, metrics | {"actor_loss": loss, "entropy": -jnp.mean(log_prob)}
-
-    def _alpha_loss(self, params: Any, log_prob: Array) -> tuple[Array, Metrics]:
-        """Moves the temperature α until the policy has its target entropy."""
-        alpha = jnp.exp(params["log_alpha"])
-        loss = alpha * lax.stop_gradient(-jnp.mean(log_prob) - self.target_entropy)
-        return loss, {"alpha_loss": loss, "alpha": alpha}
 
 
 def _occupancy_loss(prediction: Prediction, batch: SRLBatch) -> Array:
     """Cross-entropy of the fraction of each time bin spent at the goal, over the observed bins."""
-    error = nn.softplus(prediction.occupancy) - batch.occupancy * prediction.occupancy
+    error = jax.nn.softplus(prediction.occupancy) - batch.occupancy * prediction.occupancy
     return _mean(error, batch.observed * batch.whole[:, None])
 
 
