@@ -62,6 +62,15 @@ class Probe:
     def reward(self, achieved: Array, goal: Array) -> Array:
         return (self.distance(achieved, goal) < self.spec.threshold).astype(jnp.float32)
 
+    def next_goals(self, key: Key, achieved: Array) -> Array:
+        """Goals that are not reached already, of eight drawn."""
+
+        def one(key: Key, achieved: Array) -> Array:
+            goals = jax.vmap(self.draw_goal)(jax.random.split(key, 8))
+            return goals[jnp.argmax(self.distance(achieved, goals) >= self.spec.threshold)]
+
+        return jax.vmap(one)(jax.random.split(key, self.num_envs), achieved)
+
     def _fresh(self, key: Key) -> Obs:
         k_start, k_goal = jax.random.split(key)
         return Obs(

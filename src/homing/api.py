@@ -256,22 +256,32 @@ def evaluate(
     which: Which = "last",
     seed: int = 0,
     explore: bool = False,
+    chain: int | None = None,
+    chain_steps: int | None = None,
 ) -> dict[str, Any]:
     """Evaluate policies: `seeds` has the metrics of each, `summary` their IQM and 95 % interval.
 
-    run:      a run's folder, a policy file or the name of a shipped policy
-    env:      another environment, with states and goals of the same size
-    episodes: episodes of each seed, all in parallel
-    seed:     random seed of starts and goals
-    explore:  sample actions as in training instead of acting greedily
+    run:         a run's folder, a policy file or the name of a shipped policy
+    env:         another environment, with states and goals of the same size
+    episodes:    episodes of each seed, all in parallel
+    seed:        random seed of starts and goals
+    explore:     sample actions as in training instead of acting greedily
+    chain:       goals one after the other in each episode, without a reset between them; the metrics are
+                 the fractions reached, `reached_1`, `reached_2`, …
+    chain_steps: steps for each goal of a chain; the time limit of an episode by default
     """
     from homing.policies import find_policies
     from homing.policies.export import evaluated
 
     _check_path("run", run)
     check_value("seed", seed)
-    check_values(episodes=episodes)
-    return evaluated(find_policies(run, which), env, episodes, seed, explore) | {"which": which}
+    check_values(episodes=episodes, chain=chain, chain_steps=chain_steps)
+    if chain_steps is not None and chain is None:
+        raise ConfigError(
+            "chain_steps is the time for each goal of a chain; give chain, the number of goals, too"
+        )
+    policies = find_policies(run, which)
+    return evaluated(policies, env, episodes, seed, explore, chain, chain_steps) | {"which": which}
 
 
 def _check_path(name: str, path: Any, optional: bool = False) -> None:

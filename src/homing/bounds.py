@@ -143,6 +143,9 @@ BOUNDS: dict[str, dict[str, Range]] = {
     "Ring": {"radius": LENGTH, "outer": LENGTH},
     "Points": {"spread": LENGTH},
     "Away": {"distance": LENGTH},
+    "Around": {"least": LENGTH, "most": LENGTH},
+    "FreeCells": {"spread": LENGTH},
+    "GoalOptions": {"renew": COUNT},
     "Soccer": {"within": POSITIVE, "clear": LENGTH},
     "PushPucks": {"within": POSITIVE, "apart": LENGTH},
     "Reach": {"within": POSITIVE},
@@ -154,6 +157,8 @@ BOUNDS: dict[str, dict[str, Range]] = {
         "seed": SEED,
         "start_seed": SEED,
         "episodes": Range(1, 2**20),
+        "chain": Range(1, 1000),
+        "chain_steps": Range(1, 1_000_000),
         "steps": Range(1, 1_000_000),
         "repeats": Range(1, 10_000),
         "seconds": Range(0, 1e5, above=True),
@@ -213,10 +218,8 @@ def checked(name: str, value: Any, hint: Any, range: Range | None = None) -> Any
     kinds = typing.get_args(hint) if _is_union(hint) else (hint,)
     if value is None and types.NoneType in kinds:
         return None
-    choices = [
-        choice for kind in kinds if typing.get_origin(kind) is typing.Literal for choice in kind.__args__
-    ]
-    if choices:
+    choices = choices_of(hint)
+    if choices and (isinstance(value, str) or not any(kind in kinds for kind in _PLAIN)):
         if not isinstance(value, str) or value not in choices:
             raise unknown(name.replace("_", " "), value, choices)
         return value
@@ -230,6 +233,12 @@ def checked(name: str, value: Any, hint: Any, range: Range | None = None) -> Any
         raise ConfigError(f"{name} must be a {names}, not {shown(value)}")
     _check_inner(name, value)
     return value
+
+
+def choices_of(hint: Any) -> list[Any]:
+    """The values of the Literals in a type hint."""
+    kinds = typing.get_args(hint) if _is_union(hint) else (hint,)
+    return [choice for kind in kinds if typing.get_origin(kind) is typing.Literal for choice in kind.__args__]
 
 
 def _whole(name: str, value: Any, range: Range | None) -> int:

@@ -151,6 +151,16 @@ def test_train_resume_and_eval_in_a_row(capsys, tmp_path):
     assert noisy["seeds"] != told["seeds"]
     code, out, _ = command(capsys, "eval", run)
     assert "8 episodes" in out
+    code, out, _ = command(capsys, "eval", run, "--chain", "3", "--chain-steps", "5", "--json")
+    told = json.loads(out)
+    assert (told["chain"], told["chain_steps"]) == (3, 5)
+    assert all({"reached", "reached_1", "reached_2", "reached_3"} <= set(row) for row in told["seeds"])
+    code, out, _ = command(capsys, "eval", run, "--chain", "2")
+    assert "8 chains of 2 goals" in out
+    assert "reached_1: fraction of chains" in out
+    code, _, err = command(capsys, "eval", run, "--chain-steps", "5")
+    assert code == 2
+    assert "give --chain" in err
     code, _, err = command(capsys, "train", "crl", "walk", *preset, *SMALL, "--out", run)
     assert code == 2
     assert "homing resume" in err

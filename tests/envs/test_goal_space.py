@@ -1,5 +1,6 @@
 """Places on the floor: goals from what people write and click."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -30,13 +31,10 @@ def test_a_goal_is_written_as_a_place_and_keeps_its_height():
         ("point_u_maze", "4", "is 2 comma-separated numbers"),
         ("point_u_maze", "4;8", "for instance 4,8"),
         ("point_u_maze", "nan,8", "is 2 comma-separated numbers"),
-        ("point_u_maze", "40,8", "outside of point_u_maze, where x ranges from -2 to 18"),
-        ("point_u_maze", "8,4", "is inside a wall of point_u_maze; the nearest free point is"),
         ("half_cheetah", "4,8", "is 1 comma-separated numbers"),
-        ("ant", "0,13", "outside of ant"),
     ],
 )
-def test_a_goal_that_cannot_be_is_refused_with_a_way_out(id, text, words):
+def test_a_goal_that_cannot_be_read_is_refused_with_a_way_out(id, text, words):
     with pytest.raises(ConfigError) as told:
         space(id).parse(text)
     assert words in str(told.value)
@@ -47,8 +45,58 @@ def test_the_place_that_is_offered_is_free():
     for xy in ((8, 4), (0, 0), (-50, 70), (8, 11.9), (18, 18)):
         near = np.array(maze.nearest_free(xy))
         assert not maze.in_wall(near)
-        maze.check(near)
+        assert maze.fault(near) == ""
     assert maze.nearest_free((4, 8)) == (4, 8)
+
+
+@pytest.mark.parametrize(
+    ("id", "text", "words", "goal"),
+    [
+        ("point_u_maze", "40,8", "(40, 8) is outside of point_u_maze, where x ranges from -2 to 18", None),
+        ("point_u_maze", "8,4", "(8, 4) is inside a wall of point_u_maze; using the nearest free", None),
+        ("ant", "0,13", "(0, 13) is outside of ant", (0, 12)),
+        (
+            "reacher",
+            "0.3,0",
+            "out of reach in reacher, whose arm reaches 0.21 m from (0, 0)",
+            (0.21, 0, 0.01),
+        ),
+        ("reacher", "-3,0", "outside of reacher", (-0.21, 0, 0.01)),
+        ("pusher_reach", "0.78,-0.6", "out of reach in pusher_reach", (0.7446, -0.6, -0.323)),
+    ],
+)
+def test_a_goal_that_cannot_be_reached_is_moved_with_one_line(id, text, words, goal, caplog):
+    moved = space(id).parse(text)
+    (record,) = caplog.records
+    assert words in record.getMessage()
+    assert "\n" not in record.getMessage()
+    assert not any(space(id).fault(point) for point in space(id).points(moved))
+    if goal is not None:
+        np.testing.assert_allclose(moved, goal, atol=1e-3)
+
+
+def test_goals_within_reach_stay_where_they_are(caplog):
+    np.testing.assert_allclose(space("reacher").parse("0.15,-0.1"), [0.15, -0.1, 0.01])
+    # A puck slides on where the arm ends.
+    np.testing.assert_allclose(space("pusher_hard").parse("0.78,0.2")[:2], [0.78, 0.2])
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("id", "low", "high", "slack"), [("reacher", -3.1, 3.1, 0.005), ("pusher_reach", -0.5, 1.3, 0.15)]
+)
+def test_an_arm_reaches_as_far_as_its_joints_allow(id, low, high, slack):
+    scene, reachable = homing.make(id).scene, space(id).reachable
+    layout = scene.engine.layout
+    q = np.random.default_rng(0).uniform(low, high, (4000, layout.q_size)).astype(np.float32)
+    q[:, 3:] *= 0.2  # the elbow nearly straight
+    still = lambda size: np.zeros((4000, size), np.float32)
+    observe = jax.jit(lambda q, qd, ctrl: scene.observe(scene.engine.init(q, qd), ctrl))
+    states = np.asarray(observe(q, still(layout.qd_size), still(layout.act_size)))
+    tips = states[:, scene.indices(reachable.entries)]
+    at_height = np.abs(tips[:, 2] - space(id).template[2]) < 0.05
+    farthest = np.linalg.norm(tips[at_height, :2] - np.asarray(reachable.centre), axis=-1).max()
+    assert reachable.radius - slack < farthest < reachable.radius + 0.03
 
 
 def test_walls_are_where_the_layout_says():

@@ -43,6 +43,7 @@ ONE_OF_EACH = {
     "humanoid",
     "ant_u_maze",
     "point_u_maze",
+    "point_u_maze_anywhere",
 }
 EACH = [pytest.param(id, marks=[] if id in ONE_OF_EACH else pytest.mark.slow) for id in env_ids()]
 
@@ -95,6 +96,13 @@ def test_every_environment_is_what_the_benchmark_says(id):
     assert (spec.dt, spec.threshold, spec.ends_early) == (pytest.approx(dt), threshold, ends_early)
     assert spec.goal_dim == len(indices) == len(spec.goal_names)
     assert len(set(spec.state_names)) == state_dim
+
+
+@pytest.mark.parametrize("id", [id for id in env_ids() if id.endswith("_anywhere")])
+def test_policies_transfer_between_an_environment_and_its_starts_anywhere(id):
+    ours, base = homing.make(id).spec, homing.make(id.removesuffix("_anywhere")).spec
+    for name in ("state_names", "goal_names", "action_dim", "goal_indices", "threshold", "dt", "physics"):
+        assert getattr(ours, name) == getattr(base, name), name
 
 
 def test_aliases_lead_to_environments_and_hide_none():

@@ -68,6 +68,9 @@ def test_a_goal_put_into_a_wall_lands_on_the_ground_beside_it(session):
     session.set_goal((8.0, 4.0))
     assert not session.sim.space.in_wall(session.sim.goal)
     np.testing.assert_allclose(session.sim.goal, [8.0, 4.0], atol=2.5)
+    assert "(8, 4) is inside a wall" in session.message
+    session.set_goal((4.0, 8.0))
+    assert session.message == ""
 
 
 def test_free_points_are_computed_before_the_first_click(session, monkeypatch):

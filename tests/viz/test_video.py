@@ -81,10 +81,20 @@ def test_the_command_films_two_seeds(maze_policy, tmp_path, capsys):  # noqa: F8
     assert frames.shape == (4, 64, 192, 3)
 
 
+def test_a_goal_in_a_wall_is_moved_for_all_seeds_with_one_line(maze_policy, caplog):  # noqa: F811
+    cast = video.actors([maze_policy], "all", "last")
+    panels = video.recorded(cast, 2, 0, "8,4")
+    assert len(panels) == 2
+    for panel in panels:
+        assert not video.goal_space(panel.env).fault(panel.film.goal[-1])
+    (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("homing")]
+    assert line.startswith("(8, 4) is inside a wall of point_u_maze; using the nearest free point, (")
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("{policy}", "--goal", "8,4"), "inside a wall"),
+        (("{policy}", "--goal", "8;4"), "for instance 4,8"),
         (("{policy}", "--seed", "5"), "no seed 5; it has 3, 4"),
         (("{policy}", "--seed", "3,x"), "best, all or a number"),
         (("{policy}", "--physics", "mjx"), "a policy brings its environment"),

@@ -149,12 +149,11 @@ def _film(
 def _paths(
     what: Sequence[str], seed: Any, which: Any, episodes: int, start_seed: int, goal: Any, out: Path
 ) -> Path:
-    from homing.envs.goal_space import goal_space
     from homing.viz import critic_map, plots, video
 
     cast = video.actors(what, seed, which, num_envs=episodes)
-    aims = [None if goal is None else goal_space(actor.env).parse(goal) for actor in cast]
-    panels = [critic_map.walk(actor, start_seed, aim) for actor, aim in zip(cast, aims, strict=True)]
+    aims = video.parsed_goals(cast, goal)
+    panels = [critic_map.walk(actor, start_seed, aims[id(actor.env)]) for actor in cast]
     return plots.save_paths(panels, out)
 
 

@@ -263,6 +263,8 @@ def evaluate(
     which: Literal["last", "best"] = "last",
     seed: int = 0,
     explore: Flag = False,
+    chain: int | None = None,
+    chain_steps: int | None = None,
     cpu: Flag = False,
     json_: Json = False,
 ) -> None:
@@ -275,19 +277,35 @@ def evaluate(
         which: the last policies of the run or the best
         seed: random seed of starts and goals
         explore: sample actions as in training instead of acting greedily
+        chain: this many goals one after the other in each episode, without a reset between them
+        chain_steps: steps for each goal of a chain; the time limit of an episode by default
         cpu: compute on the CPU, even if there is a GPU
         json_: print JSON, with every seed, instead of a table
     """
     from homing import api
     from homing.policies.store import locate
 
-    bounds.check_values(episodes=episodes, seed=seed)
+    bounds.check_values(episodes=episodes, seed=seed, chain=chain, chain_steps=chain_steps)
+    if chain_steps is not None and chain is None:
+        raise ConfigError(
+            "--chain-steps is the time for each goal of a chain; give --chain, the number of goals"
+        )
     locate(run)
     api.choose_device(cpu)
-    result = api.evaluate(run, env=env, episodes=episodes, which=which, seed=seed, explore=explore)
+    result = api.evaluate(
+        run,
+        env=env,
+        episodes=episodes,
+        which=which,
+        seed=seed,
+        explore=explore,
+        chain=chain,
+        chain_steps=chain_steps,
+    )
     if json_:
         print(json.dumps(result, indent=1))
         return
-    _print_summary(f"{result['env']}, {result['episodes']} episodes of each seed", result["summary"])
+    what = "episodes" if chain is None else f"chains of {chain} goals"
+    _print_summary(f"{result['env']}, {result['episodes']} {what} of each seed", result["summary"])
     if result["diverged"]:
         print(f"left out, since they have diverged: seeds {', '.join(map(str, result['diverged']))}")

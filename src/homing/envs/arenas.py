@@ -15,6 +15,7 @@ from homing.errors import ConfigError, unknown
 from homing.physics import Model, WallWindow, block_for
 
 SYMBOLS = "#RGB."
+FREE = "RGB."  # cells without a wall
 WALL_RGBA = (0.36, 0.45, 0.55, 1.0)
 # Upper bound in metres on a robot's travel in one environment step, between two updates of its wall boxes.
 TRAVEL = 0.3
@@ -46,8 +47,8 @@ class Arena(Protocol):
         """All walls, for rendering."""
         ...
 
-    def cells(self, letter: str) -> np.ndarray:
-        """Centres [K, 2] of the cells marked with a letter."""
+    def cells(self, letters: str) -> np.ndarray:
+        """Centres [K, 2] of the cells marked with one of the letters."""
         ...
 
     def extent(self) -> tuple[float, float, float, float]:
@@ -71,7 +72,7 @@ class Floor:
     def walls(self) -> tuple[Wall, ...]:
         return ()
 
-    def cells(self, letter: str) -> np.ndarray:
+    def cells(self, letters: str) -> np.ndarray:
         raise ConfigError("open floor has no cells; use a Maze for cell goals or starts")
 
     def extent(self) -> tuple[float, float, float, float]:
@@ -121,10 +122,10 @@ class Maze:
         """Wall cells, bool [rows, columns]."""
         return self.grid == "#"
 
-    def cells(self, letter: str) -> np.ndarray:
-        found = np.argwhere(self.grid == letter)
+    def cells(self, letters: str) -> np.ndarray:
+        found = np.argwhere(np.isin(self.grid, list(letters)))
         if not len(found):
-            raise ConfigError(f"this maze has no cell marked {letter}")
+            raise ConfigError(f"this maze has no cell marked {' or '.join(letters)}")
         return (found * self.cell).astype(np.float32)
 
     def _box(self) -> tuple[float, float, float]:
@@ -191,7 +192,7 @@ class Room:
     def walls(self) -> tuple[Wall, ...]:
         return self.boxes
 
-    def cells(self, letter: str) -> np.ndarray:
+    def cells(self, letters: str) -> np.ndarray:
         raise ConfigError("a room has no cells; use a Maze for cell goals or starts")
 
     def extent(self) -> tuple[float, float, float, float]:

@@ -13,6 +13,7 @@ from homing.bounds import check_value
 from homing.envs import reset_pool
 from homing.envs.goal_groups import GoalGroups, goal_groups
 from homing.envs.info import EnvInfo, check_reward, check_shapes, describe
+from homing.envs.renewal import next_goals
 from homing.envs.scene import EnvSpec, Scene
 from homing.envs.tasks.base import point_distances
 from homing.errors import ConfigError
@@ -55,8 +56,8 @@ class GoalEnv:
     def of_size(self, num_envs: int, restarts: bool = True, episode_length: int | None = None) -> GoalEnv:
         """A copy with another number of environments or episode length; the model is shared.
 
-        Without `restarts` there is no auto-reset and no reset pool, which halves compilation where only the
-        first episode of each environment counts.
+        Without `restarts` there is no auto-reset, no reset pool and no new goal inside of an episode, which halves
+        compilation where only the first episode of each environment counts.
         """
         length = self.episode_length if episode_length is None else episode_length
         check_value("num_envs", num_envs)
@@ -109,7 +110,7 @@ class GoalEnv:
         """
         self._check_action(action)
         state = self._move(state, action)
-        return self._restart(state) if self.restarts else state
+        return self._restart(self._renew(state)) if self.restarts else state
 
     def refill(self, state: EnvState) -> EnvState:
         """Sample a new reset pool."""
@@ -146,6 +147,10 @@ class GoalEnv:
 
     def _total(self, achieved_goal: Array, goal: Array) -> Array:
         return jnp.sum(point_distances(achieved_goal, goal, self.task.parts), axis=-1)
+
+    def next_goals(self, key: Key, achieved_goal: Array) -> Array:
+        """New goals [N, goal_dim] for robots under way, from where they are in environments that start anywhere."""
+        return next_goals(self.task, self.scene.spec.arena, key, achieved_goal)
 
     @property
     def goal_groups(self) -> GoalGroups:
@@ -189,6 +194,17 @@ class GoalEnv:
             steps=steps,
             clock=state.clock + 1,
         )
+
+    def _renew(self, state: EnvState) -> EnvState:
+        """Command a new goal where one is due; `next_obs` keeps the goal that the last action was for."""
+        options = self.scene.spec.goals
+        if options.renew is None:
+            return state
+        k_next, k_goals = jax.random.split(state.key)
+        due = options.due(state.steps, state.metrics["success"])
+        goals = self.next_goals(k_goals, state.achieved_goal)
+        goal = reset_pool.where_envs(due, goals, state.obs.goal)
+        return state.replace(obs=state.obs.replace(goal=goal), key=k_next)
 
     def _restart(self, state: EnvState) -> EnvState:
         """Reset the environments whose episode has ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,10 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from homing.envs.base import GoalEnv
+from homing.envs.bodies.base import Arm, Reachable
 from homing.envs.scene import EnvSpec, Scene
 from homing.errors import ConfigError
 
+LOG = logging.getLogger(__name__)
 SEARCH = 200  # grid resolution of the search for free floor
+ROUNDING = 1e-6  # metres
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class GoalSpace:
         return np.stack([np.stack([pick(a, "x"), pick(a, "y")], axis=-1) for a in self.axes], axis=-2)
 
     def parse(self, text: str) -> np.ndarray:
-        """Parse a goal: `4,8`, or with all entries `4,8,1.25`."""
+        """Parse a goal: `4,8`, or with all entries `4,8,1.25`; one out of reach is moved, with a warning."""
         per_point = 2 if self.flat else 1
         short, full = per_point * len(self.axes), len(self.template)
         example = ",".join(["4", "8"] * len(self.axes))[: 2 * short - 1]
@@ -75,23 +79,49 @@ class GoalSpace:
             goal = self.template
             for k in range(len(self.axes)):
                 goal = self.at(values[k * per_point : (k + 1) * per_point], k, goal)
-        self.check(goal)
+        goal, moved = self.settled(goal)
+        for line in moved:
+            LOG.warning(line)
         return goal
 
-    def check(self, goal: np.ndarray) -> None:
-        """Raise if a goal is outside the arena or inside a wall."""
+    def settled(self, goal: np.ndarray) -> tuple[np.ndarray, list[str]]:
+        """The goal with every point that cannot be reached moved to the nearest that can, and a line for each."""
+        moved = []
+        for part, (x, y) in enumerate(self.points(goal)):
+            fault = self.fault((x, y))
+            if fault:
+                place = self.nearest_free((x, y))
+                goal = self.at(place, part, goal)
+                moved.append(f"{_place(x, y)} is {fault}; using the nearest free point, {_place(*place)}")
+        return goal, moved
+
+    def fault(self, xy: Sequence[float]) -> str:
+        """Why a point cannot be reached, in words; empty for one that can."""
         x0, x1, y0, y1 = self.spec.arena.extent()
-        for x, y in self.points(goal):
-            if not (x0 <= x <= x1 and y0 <= y <= y1):
-                raise ConfigError(
-                    f"the goal {_place(x, y)} is outside of {self.id}, where x ranges from {x0:g} to {x1:g} "
-                    f"and y from {y0:g} to {y1:g}"
-                )
-            if self.in_wall(np.array([x, y])):
-                free = _place(*self.nearest_free((x, y)))
-                raise ConfigError(
-                    f"the goal {_place(x, y)} is inside a wall of {self.id}; the nearest free point is {free}"
-                )
+        x, y = xy
+        if not (x0 <= x <= x1 and y0 <= y <= y1):
+            return f"outside of {self.id}, where x ranges from {x0:g} to {x1:g} and y from {y0:g} to {y1:g}"
+        if self.in_wall(np.array([x, y])):
+            return f"inside a wall of {self.id}"
+        if self.reachable is not None and not self.in_reach(np.array([x, y])):
+            centre, radius = _place(*self.reachable.centre), self.reachable.radius
+            return f"out of reach in {self.id}, whose arm reaches {radius:.3g} m from {centre}"
+        return ""
+
+    @property
+    def reachable(self) -> Reachable | None:
+        """Where the goals of an arm's end effector can lie; None for goals without such a limit."""
+        body = self.spec.body
+        limited = isinstance(body, Arm) and tuple(self.spec.task.goal) == body.reachable.entries
+        return body.reachable if limited else None  # type: ignore[attr-defined]
+
+    def in_reach(self, points: np.ndarray) -> np.ndarray:
+        """Whether points [..., 2] are within reach of the arm, bool [...]; all of them where there is none."""
+        points = np.asarray(points)
+        if self.reachable is None:
+            return np.ones(points.shape[:-1], bool)
+        gap = np.linalg.norm(points - np.asarray(self.reachable.centre), axis=-1)
+        return gap <= self.reachable.radius + ROUNDING
 
     def in_wall(self, points: np.ndarray) -> np.ndarray:
         """Whether points [..., 2] are inside a wall, bool [...]."""
@@ -102,10 +132,10 @@ class GoalSpace:
         return inside
 
     def nearest_free(self, xy: Sequence[float], margin: float | None = None) -> tuple[float, float]:
-        """The free point nearest to x, y, at least `margin` from walls (default: half the threshold)."""
+        """The free point nearest to x, y within reach, at least `margin` from walls (default: half the threshold)."""
         margin = self._margin if margin is None else margin
         x0, x1, y0, y1 = self.spec.arena.extent()
-        here = np.clip(xy, (x0, y0), (x1, y1))
+        here = self._drawn_in(np.clip(xy, (x0, y0), (x1, y1)))
         if not self._blocked(here, margin):
             return float(here[0]), float(here[1])
         free = self.free_points(margin)
@@ -117,9 +147,17 @@ class GoalSpace:
         margin = self._margin if margin is None else margin
         if margin not in self._free_cache:
             points = self.grid(SEARCH).reshape(-1, 2)
-            free = points[~self._blocked(points, margin)]
+            free = points[~self._blocked(points, margin) & self.in_reach(points)]
             self._free_cache[margin] = free if len(free) else points
         return self._free_cache[margin]
+
+    def _drawn_in(self, point: np.ndarray) -> np.ndarray:
+        """The point [2] of the arm's disc that is nearest; any point where there is no arm."""
+        if self.reachable is None or self.in_reach(point):
+            return point
+        centre = np.asarray(self.reachable.centre)
+        offset = point - centre
+        return centre + offset * (self.reachable.radius / np.linalg.norm(offset))
 
     @property
     def _margin(self) -> float:

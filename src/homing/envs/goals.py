@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 
 from homing import bounds
-from homing.envs.arenas import Arena
+from homing.envs.arenas import FREE, Arena
 from homing.errors import ConfigError
 from homing.types import Array, Key
+
+# Candidate directions of `Around`; the first that stays inside the arena is used.
+DIRECTIONS = 32
 
 
 class Distribution(Protocol):
@@ -21,6 +24,15 @@ class Distribution(Protocol):
     def dim(self) -> int: ...
 
     def draw(self, key: Key, arena: Arena) -> Array: ...
+
+
+@runtime_checkable
+class Relative(Protocol):
+    """A distribution of goals that depends on where the robot is."""
+
+    def draw_from(self, key: Key, arena: Arena, place: Array) -> Array:
+        """Sample a goal for a robot at place [2]."""
+        ...
 
 
 def direction(angle: Array) -> Array:
@@ -140,3 +152,72 @@ class Away:
     def from_goal(self, key: Key, goal: Array) -> Array:
         """Sample a start position for a goal."""
         return goal[:2] + self.distance * direction(random_angle(key))
+
+
+@dataclass(frozen=True)
+class FreeCells:
+    """Uniform over the centres of all maze cells without a wall; as goals, without the cell of the robot.
+
+    spread: adds U(±spread) on x and y, in metres
+    """
+
+    height: float | None = None
+    spread: float = 0.0
+
+    def __post_init__(self) -> None:
+        bounds.check(self)
+
+    @property
+    def dim(self) -> int:
+        return 2 if self.height is None else 3
+
+    def draw(self, key: Key, arena: Arena) -> Array:
+        k_cell, k_spread = jax.random.split(key)
+        centres = jnp.asarray(arena.cells(FREE))
+        return self._near(k_spread, centres[jax.random.randint(k_cell, (), 0, len(centres))])
+
+    def draw_from(self, key: Key, arena: Arena, place: Array) -> Array:
+        k_cell, k_spread = jax.random.split(key)
+        centres = jnp.asarray(arena.cells(FREE))
+        if len(centres) == 1:
+            raise ConfigError("this maze has one free cell; goals in another cell than the start need two")
+        here = jnp.argmin(jnp.sum(jnp.square(centres - place), axis=-1))
+        # The numbers of the other cells, without a gap: those after the robot's own move down by one.
+        other = jax.random.randint(k_cell, (), 0, len(centres) - 1)
+        return self._near(k_spread, centres[other + (other >= here)])
+
+    def _near(self, key: Key, centre: Array) -> Array:
+        offset = jax.random.uniform(key, (2,), jnp.float32, -self.spread, self.spread)
+        return _with_height(centre + offset, self.height)
+
+
+@dataclass(frozen=True)
+class Around:
+    """A goal at a uniform distance in [least, most] from the robot, in a uniform direction inside the arena."""
+
+    least: float
+    most: float
+    height: float | None = None
+
+    def __post_init__(self) -> None:
+        bounds.check(self)
+        if not self.least <= self.most:
+            raise ConfigError(f"goals around a robot need least ≤ most, not {self.least} and {self.most}")
+
+    @property
+    def dim(self) -> int:
+        return 2 if self.height is None else 3
+
+    def draw(self, key: Key, arena: Arena) -> Array:
+        """A goal for a robot at the origin."""
+        return self.draw_from(key, arena, jnp.zeros((2,), jnp.float32))
+
+    def draw_from(self, key: Key, arena: Arena, place: Array) -> Array:
+        k_distance, k_angle = jax.random.split(key)
+        distance = jax.random.uniform(k_distance, (), jnp.float32, self.least, self.most)
+        angles = jax.random.uniform(k_angle, (DIRECTIONS,), jnp.float32, -jnp.pi, jnp.pi)
+        goals = place + distance * jax.vmap(direction)(angles)
+        x0, x1, y0, y1 = arena.extent()
+        low, high = jnp.asarray((x0, y0), jnp.float32), jnp.asarray((x1, y1), jnp.float32)
+        outside = jnp.max(jnp.maximum(jnp.maximum(low - goals, goals - high), 0.0), axis=-1)
+        return _with_height(goals[jnp.argmin(outside)], self.height)

@@ -11,7 +11,7 @@ from homing import bounds, plugins
 from homing.envs.arenas import PUSH_ROOM, Arena, Floor, Maze
 from homing.envs.base import GoalEnv
 from homing.envs.bodies import Ant, Body, HalfCheetah, Humanoid, Point, PusherArm, Reacher
-from homing.envs.goals import Away, Box, Cells, Points, Ring
+from homing.envs.goals import Around, Away, Box, Cells, Distribution, FreeCells, Points, Ring
 from homing.envs.scene import EnvSpec
 from homing.envs.tasks import Block, PushPucks, Reach, Soccer, Task
 from homing.errors import ConfigError, shown, unknown
@@ -29,20 +29,32 @@ PUSH_ANT = Ant(
     contacts=24,  # of 77 possible: the block resting in a corner has 12, an ant about 5
 )
 SOCCER_MAZE = Soccer(goals=Cells("G"), balls=Cells("B"), starts=Cells("R"))
+ANY_WALL_ANT = dataclasses.replace(WALL_ANT, any_heading=True)
 PUCKS = Box((0.25, -0.35), (0.65, -0.05))
 
 
-def _ant_maze(layout: str) -> EnvSpec:
-    return EnvSpec(WALL_ANT, Reach(TORSO, Cells("G"), starts=Cells("R"), margins=EASY), Maze(layout))
+def _places(anywhere: bool, height: float | None, spread: float) -> tuple[Distribution, Distribution]:
+    """Goals and starts of a maze: the cells marked for them, or any two free cells."""
+    if anywhere:
+        return FreeCells(height), FreeCells(spread=spread)
+    return Cells("G", height), Cells("R")
 
 
-def _humanoid_maze(layout: str) -> EnvSpec:
-    task = Reach((*TORSO, "torso_z"), Cells("G", height=1.25), starts=Cells("R"), margins=EASY)
-    return EnvSpec(Humanoid(), task, Maze(layout, cell=2.0))
+def _ant_maze(layout: str, anywhere: bool = False) -> EnvSpec:
+    goals, starts = _places(anywhere, None, spread=0.5)
+    body = ANY_WALL_ANT if anywhere else WALL_ANT
+    return EnvSpec(body, Reach(TORSO, goals, starts=starts, margins=EASY), Maze(layout))
 
 
-def _point_maze(layout: str) -> EnvSpec:
-    return EnvSpec(Point(), Reach(("x", "y"), Cells("G"), starts=Cells("R"), margins=EASY), Maze(layout))
+def _humanoid_maze(layout: str, anywhere: bool = False) -> EnvSpec:
+    goals, starts = _places(anywhere, 1.25, spread=0.25)
+    task = Reach((*TORSO, "torso_z"), goals, starts=starts, margins=EASY)
+    return EnvSpec(Humanoid(any_heading=anywhere), task, Maze(layout, cell=2.0))
+
+
+def _point_maze(layout: str, anywhere: bool = False) -> EnvSpec:
+    goals, starts = _places(anywhere, None, spread=0.5)
+    return EnvSpec(Point(), Reach(("x", "y"), goals, starts=starts, margins=EASY), Maze(layout))
 
 
 def _push(goals: Box) -> EnvSpec:
@@ -113,6 +125,27 @@ ENVIRONMENTS: dict[str, EnvSpec] = {
     **{f"humanoid_{name}_maze_eval": _humanoid_maze(f"{name}_eval") for name in ("u", "big")},
     **{f"point_{name}_maze": _point_maze(name) for name in ("u", "big", "hardest")},
     **{f"point_{name}_maze_eval": _point_maze(f"{name}_eval") for name in ("u", "big")},
+    "ant_anywhere": EnvSpec(
+        Ant(any_heading=True),
+        Reach(TORSO, Around(1.0, 10.0), starts=Box((-10.0, -10.0), (10.0, 10.0)), margins=EASY),
+        Floor(half=20.0),
+    ),
+    "humanoid_anywhere": EnvSpec(
+        Humanoid(any_heading=True),
+        Reach(
+            (*TORSO, "torso_z"),
+            Around(1.0, 5.0, height=1.25),
+            starts=Box((-5.0, -5.0), (5.0, 5.0)),
+            margins=EASY,
+        ),
+        Floor(half=10.0),
+    ),
+    **{f"ant_{name}_maze_anywhere": _ant_maze(name, anywhere=True) for name in ("u", "u4", "big", "hardest")},
+    **{
+        f"humanoid_{name}_maze_anywhere": _humanoid_maze(name, anywhere=True)
+        for name in ("u", "big", "hardest")
+    },
+    **{f"point_{name}_maze_anywhere": _point_maze(name, anywhere=True) for name in ("u", "big", "hardest")},
 }
 
 # Names of the same environments in the original code.
@@ -185,7 +218,7 @@ def make(
 
     physics: physics pipeline, one that the body is tuned for; None is the environment's default
     reward:  "sparse" (1 within the threshold) or "dense"
-    options: settings of the body, task or arena by dotted name, `{"task.within": 0.3}`
+    options: settings of the body, task, arena or goals by dotted name, `{"task.within": 0.3}`
     """
     own = resolve(id)
     spec = ENVIRONMENTS[own]
@@ -208,8 +241,9 @@ def _replace(part: Any, path: str, names: list[str], value: Any) -> Any:
     old = getattr(part, names[0])
     if len(names) > 1:
         return dataclasses.replace(part, **{names[0]: _replace(old, path, names[1:], value)})
-    _check_like(path, old, value)
     hint = bounds.hints_of(type(part)).get(names[0])
+    if not (isinstance(value, str) and bounds.choices_of(hint)):
+        _check_like(path, old, value)
     value = bounds.checked(f"option {path!r}", value, hint, bounds.range_of(type(part), names[0]))
     return dataclasses.replace(part, **{names[0]: _frozen(value)})
 

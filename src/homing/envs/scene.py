@@ -12,6 +12,7 @@ import numpy as np
 from homing import physics
 from homing.envs.arenas import Arena, Floor
 from homing.envs.bodies.base import Body
+from homing.envs.renewal import GoalOptions
 from homing.envs.tasks.base import Task, TaskSample
 from homing.envs.tasks.props import observe_prop, prop_columns
 from homing.errors import ConfigError, unknown
@@ -23,12 +24,14 @@ class EnvSpec:
     """An environment as a body, a task and an arena.
 
     physics: allowed pipelines, the first is the default; empty allows all that the body is tuned for
+    goals:   when a new goal is commanded inside of an episode
     """
 
     body: Body
     task: Task
     arena: Arena = field(default_factory=Floor)
     physics: tuple[str, ...] = ()
+    goals: GoalOptions = field(default_factory=GoalOptions)
 
     def pipelines(self) -> tuple[str, ...]:
         """Names of the allowed pipelines, the default first."""

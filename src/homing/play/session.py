@@ -72,11 +72,13 @@ class Session:
     # Commands, called through `submit`.
 
     def set_goal(self, xy: tuple[float, float], part: int = 0) -> None:
-        """Move one point of the goal to x, y, or to the nearest free position of the arena."""
+        """Move one point of the goal to x, y, or to the nearest position that can be reached, with a message."""
         if not all(abs(value) <= FARTHEST for value in xy):  # also refuses NaN
             raise ConfigError(f"a goal needs finite coordinates within {FARTHEST:g} m")
         if not 0 <= part < len(self.sim.space.axes):
             raise ConfigError(f"this goal has {len(self.sim.space.axes)} points, and none is number {part}")
+        space = self.sim.space
+        self.message = " ".join(space.settled(space.at(xy, part, self.sim.goal))[1])
         self.sim.set_goal(xy, part)
         self._seconds_at_goal = 0.0
 

@@ -69,7 +69,13 @@ def chosen_seeds(policies: Policies, seed: int | str) -> tuple[tuple[int, ...], 
 
 
 def evaluated(
-    policies: Policies, env: str | None, episodes: int | None, seed: int, explore: bool = False
+    policies: Policies,
+    env: str | None,
+    episodes: int | None,
+    seed: int,
+    explore: bool = False,
+    chain: int | None = None,
+    chain_steps: int | None = None,
 ) -> dict[str, Any]:
     """What `homing.evaluate` returns."""
     choice = policies.choice
@@ -81,7 +87,8 @@ def evaluated(
     if not finite.any():
         raise _diverged(policies, "its weights hold a NaN or an infinity")
     key = jax.random.key(seed)
-    metrics = jax.device_get(evaluate_learners(made, policies.agent, learner, key, explore))
+    found = evaluate_learners(made, policies.agent, learner, key, explore, chain, chain_steps)
+    metrics = jax.device_get(found)
     finite &= np.all([np.isfinite(values) for values in metrics.values()], axis=0)
     if not finite.any():
         raise _diverged(policies, "its actions lead to a NaN or an infinity")
@@ -89,12 +96,14 @@ def evaluated(
         {"seed": s} | ({name: float(v[i]) for name, v in sorted(metrics.items())} if finite[i] else {})
         for i, s in enumerate(policies.seeds)
     ]
+    goals = {} if chain is None else {"chain": chain, "chain_steps": chain_steps or made.episode_length}
     return {
         "run": policies.source,
         "env": id,
         "episodes": made.num_envs,
         "iteration": policies.iteration,
         "explore": explore,
+        **goals,
         "diverged": [s for s, ok in zip(policies.seeds, finite, strict=True) if not ok],
         "seeds": rows,
         "summary": aggregate({name: v[finite] for name, v in metrics.items()}),

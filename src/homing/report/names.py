@@ -118,6 +118,21 @@ BY_GOAL = {
         "high",
     ),
 }
+CHAINS = {
+    "eval/reached": Metric(
+        "goals reached", "fraction of all goals of the chains that are reached", True, "high"
+    ),
+    "eval/reached_all": Metric(
+        "whole chains reached", "fraction of chains all of whose goals are reached", True, "high"
+    ),
+    "eval/reached_1": Metric(
+        "first goals reached",
+        "fraction of chains that reach their first goal; reached_2, … the second, …",
+        True,
+        "high",
+    ),
+    "eval/fell": Metric("falls", "fraction of chains that a fall ends", True, "low"),
+}
 COSTS = {
     "speed/env_steps_per_second": Metric(
         "environment steps per second", "all seeds together, without evaluation"
@@ -135,7 +150,7 @@ STEP = {
         "points reached", "how many of a goal's several points are within the threshold"
     ),
 }
-KNOWN = EVALUATION | TRAINING | BY_GOAL | COSTS | STEP
+KNOWN = EVALUATION | TRAINING | BY_GOAL | CHAINS | COSTS | STEP
 # Scores in [0, 1] that agents are compared by, best first.
 SCORES = ("eval/success_any", "eval/time_near_goal", "eval/success_end")
 

@@ -18,6 +18,7 @@ from homing.agents import Agent
 from homing.compile import xla
 from homing.compile.jitted import Program, Programs
 from homing.envs.base import GoalEnv
+from homing.training.chains import evaluate_chain
 from homing.training.evaluation import evaluate
 from homing.training.loop import Loop, TrainState
 from homing.training.sharding import SEEDS, Placement
@@ -185,13 +186,25 @@ def _shardings(init: Callable[..., Any], values: Any, placement: Placement | Non
     ]
 
 
-def evaluate_learners(env: GoalEnv, agent: Agent, learner: Any, key: Key, explore: bool = False) -> Metrics:
-    """Policies of many seeds [S, ...] on the same fresh starts and goals; metrics [S]."""
+def evaluate_learners(
+    env: GoalEnv,
+    agent: Agent,
+    learner: Any,
+    key: Key,
+    explore: bool = False,
+    chain: int | None = None,
+    chain_steps: int | None = None,
+) -> Metrics:
+    """Policies of many seeds [S, ...] on the same fresh starts and goals; metrics [S].
+
+    chain: goals one after the other in each episode, of `chain_steps` each; see `evaluate_chain`
+    """
 
     def one(learner: Any, key: Key) -> Metrics:
-        return evaluate(
-            env, lambda obs, k_act: agent.act(learner, obs, k_act, explore=explore), key, agent.chunk
-        )
+        policy = lambda obs, k_act: agent.act(learner, obs, k_act, explore=explore)
+        if chain is None:
+            return evaluate(env, policy, key, agent.chunk)
+        return evaluate_chain(env, policy, key, chain, chain_steps, agent.chunk)
 
     return jitted(one, shared=1, arguments=2)(learner, key)
 

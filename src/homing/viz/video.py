@@ -108,15 +108,21 @@ def environment_actor(id: str, policy: str, physics: str | None, options: dict[s
 def recorded(cast: Sequence[Actor], steps: int | None, start_seed: int, goal: str | None) -> list[Panel]:
     """Record each actor, with resets and goals of the same seed."""
     programs: dict[int, Callable[..., Film]] = {}
+    aims = parsed_goals(cast, goal)
     panels = []
     for actor in cast:
         length = _length(actor, steps)
-        aim = None if goal is None else goal_space(actor.env).parse(goal)
         record = programs.setdefault(
             id(actor.act), render.recorder(actor.env, actor.act, length, actor.chunk)
         )
-        panels.append(Panel(actor.label, actor.env, record(actor.learner, start_seed, aim)))
+        panels.append(Panel(actor.label, actor.env, record(actor.learner, start_seed, aims[id(actor.env)])))
     return panels
+
+
+def parsed_goals(cast: Sequence[Actor], goal: str | None) -> dict[int, np.ndarray | None]:
+    """The goal by `id` of each environment, parsed once, so that a goal that is moved is said once."""
+    envs = {id(actor.env): actor.env for actor in cast}
+    return {key: None if goal is None else goal_space(env).parse(goal) for key, env in envs.items()}
 
 
 def _length(actor: Actor, steps: int | None) -> int:

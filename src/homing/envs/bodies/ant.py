@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 
 from homing.envs.bodies.base import (
@@ -14,6 +15,7 @@ from homing.envs.bodies.base import (
     free_velocity_names,
     joint_names,
     noisy,
+    turned,
     unit_quaternion,
     velocities,
 )
@@ -36,6 +38,7 @@ class Ant:
     density:     of every part; None keeps that of the robot file
     solimp:      contact impedance of every geom, for the mjx pipeline
     rest_height: initial height of the torso
+    any_heading: start with a uniformly random heading
     solver:      mjx solver settings
     contacts:    maximum number of simultaneous contacts in mjx
     """
@@ -45,6 +48,7 @@ class Ant:
     density: float | None = None
     solimp: tuple[float, float, float] | None = None
     rest_height: float = 0.55
+    any_heading: bool = False
     solver: tuple[tuple[str, int], ...] = QUICK_NEWTON
     contacts: int | None = None
 
@@ -71,8 +75,13 @@ class Ant:
         return model
 
     def start(self, key: Key, rest_q: Array, qd_size: int) -> tuple[Array, Array]:
-        q, qd = noisy(key, rest_q.at[2].set(self.rest_height), qd_size, 0.1, 0.1, "normal")
-        return unit_quaternion(q), qd
+        rest_q = rest_q.at[2].set(self.rest_height)
+        if not self.any_heading:
+            q, qd = noisy(key, rest_q, qd_size, 0.1, 0.1, "normal")
+            return unit_quaternion(q), qd
+        k_noise, k_heading = jax.random.split(key)
+        q, qd = noisy(k_noise, rest_q, qd_size, 0.1, 0.1, "normal")
+        return turned(k_heading, unit_quaternion(q)), qd
 
     def columns(self, engine: Engine) -> tuple[Sequence[str], Sequence[str]]:
         joints = joint_names(engine)[:8]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -70,6 +70,26 @@ class Body(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Reachable:
+    """The disc on the floor that an end effector can reach.
+
+    entries: state entries of the end effector's position
+    """
+
+    entries: tuple[str, ...]
+    centre: tuple[float, float]
+    radius: float
+
+
+@runtime_checkable
+class Arm(Protocol):
+    """A body that is fixed to the ground and reaches a limited part of the floor."""
+
+    @property
+    def reachable(self) -> Reachable: ...
+
+
 def joint_names(engine: Engine, root: str = "root") -> list[str]:
     """Names of the one-coordinate joints, in the order of q."""
     return [name for name in engine.layout.joint_q if name != root]
@@ -94,6 +114,19 @@ def unit_quaternion(q: Array, start: int = 3) -> Array:
     """q with the quaternion at `start` normalised, after noise was added to its entries."""
     rot = q[start : start + 4]
     return q.at[start : start + 4].set(rot / jnp.linalg.norm(rot))
+
+
+def turned(key: Key, q: Array, start: int = 3) -> Array:
+    """q with the quaternion at `start` rotated about the vertical by a uniform angle.
+
+    Velocities stay as they are: those of a start are zero, or drawn from a distribution without a direction.
+    """
+    half = jax.random.uniform(key, (), jnp.float32, -0.5 * jnp.pi, 0.5 * jnp.pi)
+    c, s = jnp.cos(half), jnp.sin(half)
+    w, x, y, z = q[start : start + 4]
+    return q.at[start : start + 4].set(
+        jnp.stack([c * w - s * z, c * x - s * y, c * y + s * x, c * z + s * w])
+    )
 
 
 def noisy(

@@ -13,6 +13,7 @@ from homing.envs.bodies.base import (
     free_names,
     free_velocity_names,
     joint_names,
+    turned,
     velocities,
 )
 from homing.physics import Engine, Model, State, Timing
@@ -25,7 +26,12 @@ SPRING_GEARS = (350.0,) * 11 + (100.0,) * 6
 
 @dataclass(frozen=True)
 class Humanoid:
-    """brax's humanoid; every part collides with the floor."""
+    """brax's humanoid; every part collides with the floor.
+
+    any_heading: start with a uniformly random heading
+    """
+
+    any_heading: bool = False
 
     name: str = "humanoid"
     root: str = "torso"
@@ -45,7 +51,7 @@ class Humanoid:
         return model
 
     def start(self, key: Key, rest_q: Array, qd_size: int) -> tuple[Array, Array]:
-        return rest_q, jnp.zeros((qd_size,), jnp.float32)
+        return turned(key, rest_q) if self.any_heading else rest_q, jnp.zeros((qd_size,), jnp.float32)
 
     def columns(self, engine: Engine) -> tuple[Sequence[str], Sequence[str]]:
         joints = joint_names(engine)

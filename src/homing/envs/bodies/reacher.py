@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from homing.envs.bodies.base import Dense, noisy
+from homing.envs.bodies.base import Dense, Reachable, noisy
 from homing.envs.bodies.geometry import point_on_link
 from homing.physics import Engine, Model, State, Timing
 from homing.types import Array, Key
 
+UPPER = 0.1  # length of the first link
 TIP = (0.11, 0.0, 0.0)  # position of the fingertip in the frame of the second link
 
 
@@ -23,6 +24,10 @@ class Reacher:
     root: str = "body0"
     healthy: tuple[str, float, float] | None = None
     dense: Dense = Dense(distance=1.0)
+
+    @property
+    def reachable(self) -> Reachable:
+        return Reachable(("tip_x", "tip_y", "tip_z"), (0.0, 0.0), UPPER + TIP[0])
 
     @property
     def pipelines(self) -> Mapping[str, Timing]:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from homing.envs.arenas import Arena
+from homing.envs.goals import Relative
 from homing.envs.tasks.props import Prop
 from homing.types import Array, Key
 
@@ -67,3 +68,11 @@ def point_distances(achieved: Array, goal: Array, parts: int) -> Array:
     """Distance to each point of the goal, [..., parts]."""
     shape = (*goal.shape[:-1], parts, goal.shape[-1] // parts)
     return jnp.linalg.norm((achieved - goal).reshape(shape), axis=-1)
+
+
+def next_goal(task: Task, key: Key, arena: Arena, achieved: Array) -> Array:
+    """A goal [goal_dim] of the task's distribution for a robot under way, which has achieved [goal_dim]."""
+    goals = getattr(task, "goals", None)
+    if isinstance(goals, Relative):
+        return goals.draw_from(key, arena, achieved[:2])
+    return task.draw(key, arena).goal
