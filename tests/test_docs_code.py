@@ -17,6 +17,7 @@ from homing import api
 from homing.agents import OnPolicyAgent, make_agent
 from homing.cli.main import main
 from homing.config.presets import preset
+from homing.config.recipes import BEST, recipe_for
 from homing.report.names import KNOWN
 from homing.training.build import make_loop, make_plan
 
@@ -117,7 +118,8 @@ def test_a_documented_training_has_settings_that_exist(page, args, monkeypatch):
     seen = []
     monkeypatch.setattr(api, "prepared", lambda config, *_, **__: seen.append(config))
     main([*args, *([] if "--dry-run" in args else ["--dry-run"])])
-    assert seen[0].agent == args[1] and seen[0].env == args[2]
+    agent = recipe_for(args[2]).agent if args[1] == BEST else args[1]
+    assert seen[0].agent == agent and seen[0].env == args[2]
 
 
 def help_of(args: list[str], capsys) -> str:
