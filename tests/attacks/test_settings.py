@@ -19,7 +19,8 @@ from homing.config.offpolicy import TrainConfig
 from homing.config.onpolicy import OnPolicyConfig
 from homing.config.presets import PRESETS
 from homing.config.run import RunConfig, SaveConfig, run_config
-from homing.envs.goals import Away, Box, Points, Ring
+from homing.envs.goals import Around, Away, Box, FreeCells, Points, Ring
+from homing.envs.renewal import GoalOptions
 from homing.envs.tasks import PushPucks, Reach, Soccer
 from homing.errors import ConfigError, HomingError, UnknownNameError
 from homing.networks import NetConfig
@@ -58,7 +59,8 @@ def test_every_number_has_a_range_that_holds_its_default(kind, name, plain):
 
 
 def test_the_table_names_no_setting_that_does_not_exist():
-    kinds = {kind.__name__: kind for kind in (*OWN, RunConfig, Ring, Points, Away, Reach, Soccer, PushPucks)}
+    parts = (Ring, Points, Away, Around, FreeCells, Reach, Soccer, PushPucks, GoalOptions)
+    kinds = {kind.__name__: kind for kind in (*OWN, RunConfig, *parts)}
     for owner, known in BOUNDS.items():
         if owner in kinds:
             fields = {field.name for field in dataclasses.fields(kinds[owner])}
@@ -197,6 +199,9 @@ def test_thresholds_are_positive_numbers(make, value):
         lambda: Points(((math.nan, 0.0),)),
         lambda: Points(((0.0, 0.0),), spread=-1.0),
         lambda: Away(math.inf),
+        lambda: Around(1.0, math.inf),
+        lambda: FreeCells(spread=math.nan),
+        lambda: GoalOptions(renew=-3),
         lambda: Box((math.nan,), (1.0,)),
     ],
 )
