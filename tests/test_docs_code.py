@@ -61,7 +61,16 @@ def test_few_blocks_are_left_out():
     assert len(marked) <= 4, marked
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if code_of(p.read_text()).strip()], ids=name_of)
+# Pages that train for most of a minute; the others keep the mechanism tested at every change.
+LONG = ("docs/training.md", "docs/howto/own-loss.md")
+RUN = [
+    pytest.param(page, marks=[pytest.mark.slow] if name_of(page) in LONG else [], id=name_of(page))
+    for page in PAGES
+    if code_of(page.read_text()).strip()
+]
+
+
+@pytest.mark.parametrize("page", RUN)
 def test_the_code_of_a_page_runs(page, tmp_path):
     """As a reader would run it: in a new process, in an empty folder."""
     script, work = tmp_path / f"{page.stem}.py", tmp_path / "work"

@@ -35,7 +35,7 @@ CASES = {
     "ppo": ["train", "ppo", "walk", *COMMON, "--minibatches", "2", "--value-net.width", "16"],
     "study": ["study", "run", "{tests}/attacks/tiny.toml", "--workers", "0", "--cpu"],
 }
-QUICK = ("crl", "ppo")
+QUICK = ("crl",)
 
 
 def started(args, cache):

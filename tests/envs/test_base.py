@@ -13,7 +13,8 @@ from homing.errors import ConfigError, UnknownNameError
 from homing.viz.render import random_policy
 
 SLOW_CHEETAH = pytest.param("half_cheetah", marks=pytest.mark.slow)
-MIXED = ("ant", "ant_u_maze", "ant_soccer", "pusher_easy", "reacher", "humanoid", SLOW_CHEETAH)
+SLOW_PUSHER = pytest.param("pusher_easy", marks=pytest.mark.slow)
+MIXED = ("ant", "ant_u_maze", "ant_soccer", "reacher", "humanoid", SLOW_PUSHER, SLOW_CHEETAH)
 
 # Other pipelines than spring take longest to compile.
 SLOW_GOALS = [pytest.param(id, marks=pytest.mark.slow) for id in ("pusher_easy", "ant_push")]

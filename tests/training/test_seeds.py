@@ -175,7 +175,9 @@ def exact_run(agent, seeds, exact=True):
     return run((plan, made_agent, programs(make_loop(env, made_agent, plan), env)), seeds)
 
 
-@pytest.mark.parametrize("agent", ["crl", "sac", "td3", "ppo"])
+@pytest.mark.parametrize(
+    "agent", ["crl", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sac", "td3", "ppo"))]
+)
 def test_an_exact_seed_has_the_same_bits_alone_and_beside_others(agent, default_emitters):
     train, told = exact_run(agent, [0, 1, 7])
     alone, told_alone = exact_run(agent, [1])
