@@ -36,7 +36,7 @@ def main() -> None:
     print(f"  homing report {run.path} --out {OUT / 'report.html'}")
     print(f"  homing eval {run.path} --episodes 1000")
     print("  homing train crl point_u_maze --preset quickstart --steps 1M --seeds 4")
-    print("  homing train crl ant --seeds 10      (on a GPU)")
+    print("  homing train best ant --seeds 5       (on a GPU)")
 
 
 if __name__ == "__main__":
