@@ -165,12 +165,9 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
     def sample(self, replay: ReplayView, index: TransitionIndex, key: Key) -> SRLBatch:
         config, goal = self.config, self.goals(replay, index, key)
         first = replay.first_reach(index, goal, self.radius, config.horizon, config.dwell)
-        if not config.true_censoring:
-            never = ~first.reached
-            first = first._replace(steps=jnp.where(never, config.horizon, first.steps))
-        else:
-            # A fall is known to never reach the goal; a cut episode is known only so far.
-            first = first._replace(steps=jnp.where(first.terminated, config.horizon, first.steps))
+        # A fall is known to never reach the goal; a cut episode is known only so far, if that is to count.
+        never = first.terminated if config.true_censoring else ~first.reached
+        first = first._replace(steps=jnp.where(never, config.horizon, first.steps))
         distance = replay.goal_distances(index, goal, config.horizon)
         fails = replay.terminates(index) & (index.remaining <= config.horizon)
         occupancy, observed = survival.occupancy_labels(
