@@ -53,6 +53,8 @@ def _as_before(monkeypatch):
     """Tables, the path and what was noted are as before a test when it ends."""
     tables = (ENVIRONMENTS, AGENTS, PRESETS, OBJECTIVES, plugins._owners, plugins._asked)
     before = [dict(table) for table in tables]
+    plugins._owners.clear()
+    plugins._asked.clear()
     modules = set(sys.modules)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(export_cache, "_foreign", False)

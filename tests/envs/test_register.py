@@ -3,6 +3,7 @@
 import pytest
 
 import homing
+from homing import plugins
 from homing.envs.arenas import Maze
 from homing.envs.bodies import Ant, Point
 from homing.envs.goals import Cells, Ring
@@ -12,11 +13,13 @@ from homing.errors import ConfigError, UnknownNameError
 
 
 @pytest.fixture(autouse=True)
-def _restore_table():
-    known = dict(ENVIRONMENTS)
+def _restore_tables():
+    tables = (ENVIRONMENTS, plugins._owners)
+    before = [dict(table) for table in tables]
     yield
-    ENVIRONMENTS.clear()
-    ENVIRONMENTS.update(known)
+    for table, old in zip(tables, before, strict=True):
+        table.clear()
+        table.update(old)
 
 
 def test_a_registered_environment_is_like_any_other():
