@@ -24,8 +24,8 @@ except ModuleNotFoundError as error:
 class HomingVecEnv(VecEnv):
     """A batch of environments in the interface of Stable-Baselines3.
 
-    Where an episode ends, the observation is the first of the next one and `infos[n]["terminal_observation"]` the last of
-    the old; `infos[n]["TimeLimit.truncated"]` says whether the time limit ended it.
+    Where an episode ends, the observation is the first of the next one, and `infos[n]["terminal_observation"]` is the
+    last of the old; `infos[n]["TimeLimit.truncated"]` says whether the time limit ended it.
 
     max_episode_steps: time limit of an episode
     reward:            "sparse" or "dense"; HER with the dense one needs `copy_info_dict=True`
