@@ -38,7 +38,9 @@ def pins_of(name: str) -> dict[str, set[str]]:
 
 def test_both_virtual_environments_have_the_same_versions():
     main, ecosystem = pins_of("constraints.txt"), pins_of("constraints-ecosystem.txt")
-    assert {name for name in main if ecosystem.get(name) != main[name]} == {"pillow"}, "moviepy asks for pillow<12"
+    assert {name for name in main if ecosystem.get(name) != main[name]} == {"pillow"}, (
+        "moviepy asks for pillow<12"
+    )
 
 
 def test_every_adapter_has_an_extra():

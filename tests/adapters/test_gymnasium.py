@@ -1,4 +1,6 @@
+import runpy
 import warnings
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -264,3 +266,10 @@ def test_a_batch_is_filmed(vector, tmp_path):
     for _ in range(4):
         filmed.step(np.zeros((3, 2)))
     assert (tmp_path / "rl-video-step-0.mp4").stat().st_size > 500
+
+
+def test_the_example_finds_more_rewards_in_hindsight():
+    main = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "gymnasium_goals.py"))["main"]
+    main.__globals__["EPISODE"] = 20
+    commanded, hindsight = main(num_envs=8)
+    assert commanded < 0.2 < hindsight

@@ -163,9 +163,7 @@ class HomingVectorEnv(gym.vector.VectorEnv[GoalObs, np.ndarray, np.ndarray]):
         self._forget(np.arange(self.num_envs))
         return obs, self._masked(info, np.ones(self.num_envs, bool))
 
-    def step(
-        self, actions: np.ndarray
-    ) -> tuple[GoalObs, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(self, actions: np.ndarray) -> tuple[GoalObs, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         result = self._env.step(actions)
         info = self._masked(result.info, np.ones(self.num_envs, bool))
         if result.ended.any():

@@ -107,9 +107,7 @@ class NumpyEnv:
         info |= {"terminated": after.terminated, "truncated": after.truncated}
         if self.env.shaping is not None:
             info[BEFORE] = self.env.achieved(state.obs.state)
-            info[REST] = after.reward - self.env.shaping(
-                state.obs.state, after.achieved_goal, state.obs.goal
-            )
+            info[REST] = after.reward - self.env.shaping(state.obs.state, after.achieved_goal, state.obs.goal)
         results = self._face(after.obs), after.reward, after.terminated, after.truncated, info
         return after, results, self._face(after.next_obs)
 
@@ -146,7 +144,9 @@ class NumpyEnv:
             return None
         goal, spec = self._goals(options["goal"]), self.env.spec
         if goal.shape not in ((spec.goal_dim,), (self.env.num_envs, spec.goal_dim)):
-            raise ConfigError(f"{spec.id}: goals have shape {goal.shape}; give one for all environments or each")
+            raise ConfigError(
+                f"{spec.id}: goals have shape {goal.shape}; give one for all environments or each"
+            )
         if not np.isfinite(goal).all():
             raise ConfigError(f"a goal of {spec.id} consists of finite numbers, not {shown(goal.tolist())}")
         return goal

@@ -119,7 +119,9 @@ class HomingVecEnv(VecEnv):
     def _goal_option(self) -> dict[str, Any]:
         """The options of `set_options`, given for all environments or for each."""
         goals = [options.get("goal") for options in self._options]
-        extra = {name: value for options in self._options for name, value in options.items() if name != "goal"}
+        extra = {
+            name: value for options in self._options for name, value in options.items() if name != "goal"
+        }
         if all(goal is None for goal in goals):
             return extra
         if any(goal is None for goal in goals):
