@@ -72,11 +72,11 @@ def bench(env_id: str, num_envs: int, steps: int, rounds: int) -> list[dict[str,
         name: make(env_id, actions) for name, (make, package) in ADAPTERS.items() if version_of(package)
     }
     seconds: dict[str, list[float]] = {name: [] for name in loops}
-    for round in range(rounds + 1):
+    for repeat in range(rounds + 1):
         for name, run in loops.items():
             begin = time.perf_counter()
             run(steps)
-            if round:  # the first compiles
+            if repeat:  # the first compiles
                 seconds[name].append(time.perf_counter() - begin)
     speed = {name: num_envs * steps / median(times) for name, times in seconds.items()}
     return [

@@ -7,7 +7,7 @@ goal environments: dict observations and `compute_reward`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -58,7 +58,8 @@ class HomingEnv(gym.Env[GoalObs, np.ndarray]):
     env_options: settings of body, task or arena by dotted name, `{"task.within": 0.3}`
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": list(RENDER_MODES), "render_fps": 20}
+    # Gymnasium reads the modes from the class, the frame rate from the instance.
+    metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 20}  # noqa: RUF012
 
     def __init__(
         self,
@@ -126,7 +127,7 @@ class HomingVectorEnv(gym.vector.VectorEnv[GoalObs, np.ndarray, np.ndarray]):
     the old, `None` elsewhere, with the mask `info["_final_obs"]`.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {
+    metadata: dict[str, Any] = {  # noqa: RUF012
         "render_modes": list(RENDER_MODES),
         "render_fps": 20,
         "autoreset_mode": gym.vector.AutoresetMode.SAME_STEP,
@@ -217,7 +218,7 @@ def spaces_of(info: EnvInfo) -> tuple[spaces.Dict, spaces.Box]:
     """Spaces of observations and actions; physics sets no bound on what is observed."""
     anything = lambda size: spaces.Box(-np.inf, np.inf, (size,), np.float32)
     sizes = {"observation": info.state_dim, "achieved_goal": info.goal_dim, "desired_goal": info.goal_dim}
-    boxes = {name: anything(size) for name, size in sizes.items()}
+    boxes: dict[str, spaces.Space] = {name: anything(size) for name, size in sizes.items()}
     return spaces.Dict(boxes), spaces.Box(-1.0, 1.0, (info.action_dim,), np.float32)
 
 

@@ -13,8 +13,10 @@ from homing.errors import HomingError
 from homing.types import Array, EnvState, Key
 
 try:
-    from stoa import ArraySpace, BoundedArraySpace, DictSpace, Environment, Space, StepType, TimeStep
     from stoa.env_adapters.base import AdapterStateWithKey
+    from stoa.env_types import StepType, TimeStep
+    from stoa.environment import Environment
+    from stoa.spaces import ArraySpace, BoundedArraySpace, DictSpace, Space
 except ModuleNotFoundError as error:
     raise missing("stoa", error) from None
 
