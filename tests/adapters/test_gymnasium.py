@@ -247,6 +247,11 @@ def test_wrappers_for_a_batch(vector, tmp_path):
     counted.reset(seed=0)
     infos = [counted.step(np.tile(RIGHT, (3, 1)))[4] for _ in range(5)]
     np.testing.assert_array_equal(infos[-1]["episode"]["l"], [5, 5, 5])
+    ours = adapter.RecordEpisodeStatistics(vector)
+    ours.reset(seed=0)
+    infos = [ours.step(np.tile(RIGHT, (3, 1)))[4] for _ in range(15)]
+    lengths = [info["episode"]["l"].tolist() for info in infos if "episode" in info]
+    assert lengths == [[5, 5, 5]] * 3 == [list(ours.length_queue)[:3]] * 3
     listed = vector_wrappers.DictInfoToList(vector)
     listed.reset(seed=0)
     *_, infos = listed.step(np.zeros((3, 2)))

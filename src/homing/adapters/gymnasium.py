@@ -6,6 +6,7 @@ goal environments: dict observations and `compute_reward`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -212,6 +213,18 @@ class HomingVectorEnv(gym.vector.VectorEnv[GoalObs, np.ndarray, np.ndarray]):
     def _forget(self, envs: np.ndarray) -> None:
         if self._frames is not None:
             self._frames.forget(envs)
+
+
+class RecordEpisodeStatistics(gym.wrappers.vector.RecordEpisodeStatistics):
+    """Gymnasium's wrapper for batches, which by itself leaves out the first step after a same-step auto-reset."""
+
+    def step(self, actions: np.ndarray) -> tuple[GoalObs, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        result = super().step(actions)
+        ended = self.prev_dones
+        self.episode_returns[ended], self.episode_lengths[ended] = 0, 0
+        self.episode_start_times[ended] = time.perf_counter()
+        self.prev_dones = np.zeros_like(ended)
+        return result
 
 
 def spaces_of(info: EnvInfo) -> tuple[spaces.Dict, spaces.Box]:
