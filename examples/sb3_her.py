@@ -1,4 +1,4 @@
-"""SAC with hindsight of Stable-Baselines3 learns Reacher: `python examples/sb3_her.py [steps] [curve.jsonl]`."""
+"""SAC with hindsight of Stable-Baselines3 learns Reacher: `python examples/sb3_her.py [steps] [file.jsonl]`."""
 
 import json
 import sys
@@ -29,9 +29,6 @@ class Evaluation(BaseCallback):
             self.evaluate()
         return True
 
-    def _on_training_end(self) -> None:
-        self.evaluate()
-
     def evaluate(self) -> None:
         self.env.seed(0)
         obs, near = self.env.reset(), []
@@ -51,7 +48,7 @@ class Evaluation(BaseCallback):
             file.write(json.dumps(row) + "\n")
 
 
-def main(steps: int = 60_000, path: str = "sb3_her.jsonl") -> None:
+def main(steps: int = 80_000, path: str = "sb3_her.jsonl") -> None:
     torch.set_num_threads(1)  # the networks are small
     env = HomingVecEnv(ENV, num_envs=NUM_ENVS, max_episode_steps=EPISODE)
     model = SAC(

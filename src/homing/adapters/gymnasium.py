@@ -218,7 +218,7 @@ class HomingVectorEnv(gym.vector.VectorEnv[GoalObs, np.ndarray, np.ndarray]):
 class RecordEpisodeStatistics(gym.wrappers.vector.RecordEpisodeStatistics):
     """Gymnasium's wrapper for batches, which by itself leaves out the first step after a same-step auto-reset."""
 
-    def step(self, actions: np.ndarray) -> tuple[GoalObs, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(self, actions: Any) -> Any:
         result = super().step(actions)
         ended = self.prev_dones
         self.episode_returns[ended], self.episode_lengths[ended] = 0, 0
