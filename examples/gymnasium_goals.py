@@ -31,9 +31,7 @@ def main(num_envs: int = 64) -> tuple[float, float]:
     # The same transitions, as if the last achieved goal had been the commanded one.
     batch = env.unwrapped
     commanded = batch.compute_reward(np.array(achieved), np.array(desired), {})
-    hindsight = batch.compute_reward(
-        np.array(achieved), np.broadcast_to(achieved[-1], commanded.shape + (3,)), {}
-    )
+    hindsight = batch.compute_reward(np.array(achieved), achieved[-1], {})
     assert np.array_equal(commanded, rewards)
     return float(commanded.mean()), float(hindsight.mean())
 

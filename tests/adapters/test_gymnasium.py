@@ -240,6 +240,8 @@ def test_dense_rewards_follow_from_goals_and_the_info_of_the_step(dense):
         )
     with pytest.raises(ConfigError, match="copy_info_dict=True"):
         dense.unwrapped.compute_reward(obs["achieved_goal"], away, [{}, {}, {}])
+    with pytest.raises(ConfigError, match="2 steps for 3 goals"):
+        dense.unwrapped.compute_reward(obs["achieved_goal"], away, infos[:2])
 
 
 def test_wrappers_for_a_batch(vector, tmp_path):

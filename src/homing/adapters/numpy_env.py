@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -81,7 +82,7 @@ class NumpyEnv:
         Sparse rewards need no `info`. The dense one also depends on the step: `info` is that of the step, or a
         sequence of them for a batch.
         """
-        achieved, desired = self._goals(achieved_goal), self._goals(desired_goal)
+        achieved, desired = np.broadcast_arrays(self._goals(achieved_goal), self._goals(desired_goal))
         if self._dense is None:
             return np.array(self._reward(achieved, desired))
         return np.array(self._dense(achieved, desired, *self._step_terms(info, achieved.shape[:-1])))
@@ -160,6 +161,8 @@ class NumpyEnv:
                 "HerReplayBuffer of Stable-Baselines3 pass copy_info_dict=True, or use the sparse reward"
             )
         before, rest = (np.asarray([one[name] for one in infos], np.float32) for name in (BEFORE, REST))
+        if rest.size != math.prod(shape):
+            raise ConfigError(f"compute_reward has info of {rest.size} steps for {math.prod(shape)} goals")
         return before.reshape(*shape, self.env.spec.goal_dim), rest.reshape(shape)
 
 
