@@ -77,7 +77,8 @@ def test_the_code_of_a_page_runs(page, tmp_path):
     """As a reader would run it: in a new process, in an empty folder."""
     for package in NEEDS.findall(page.read_text()):
         pytest.importorskip(package)
-    script, work = tmp_path / f"{page.stem}.py", tmp_path / "work"
+    # Named so that the page about a library does not stand in for it.
+    script, work = tmp_path / f"page_{page.stem}.py", tmp_path / "work"
     script.write_text(code_of(page.read_text()))
     work.mkdir()
     cache = {"PYTHONPATH": str(ROOT / "src"), "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax")}
