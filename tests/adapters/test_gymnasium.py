@@ -50,10 +50,14 @@ RIGHT = np.array([1.0, 0.0], np.float32)
 # Ids.
 
 
-def test_every_environment_has_an_id():
+def test_every_environment_can_be_made_by_its_id():
     for env_id in env_ids():
         spec = gymnasium.spec(adapter.gymnasium_id(env_id))
         assert spec.kwargs == {"env_id": env_id} and spec.max_episode_steps == 1000
+        made = gymnasium.make(spec)  # nothing is compiled before the first reset
+        sizes = made.unwrapped.goal_env.spec
+        assert made.action_space.shape == (sizes.action_dim,)
+        assert made.observation_space["observation"].shape == (sizes.state_dim,)
     assert adapter.gymnasium_id("ant_u4_maze_eval") == "homing/AntU4MazeEval-v0"
 
 
