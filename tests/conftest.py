@@ -6,12 +6,13 @@ import os
 from pathlib import Path
 
 # Before JAX is imported, and for the processes that tests start: tests compile much and run little. So LLVM
-# optimises nothing, and fusions have XLA's older emitters, which need less than half the time.
+# optimises nothing, fusions have XLA's older emitters, which need less than half the time, and a program is compiled
+# in one piece: the parts that XLA would compile side by side cost a fifth more, and the cores are busy anyway.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "")
     + " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-    + " --xla_cpu_use_fusion_emitters=false"
+    + " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 )
 # What one process has compiled the others need not; shorter compilations take as long to look up.
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
