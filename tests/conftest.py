@@ -8,7 +8,7 @@ from pathlib import Path
 
 # Before JAX is imported, and for the processes that tests start: tests compile much and run little. So LLVM
 # optimises nothing, and a program is compiled in one piece: the parts that XLA would compile side by side cost a
-# fifth more, and the cores are busy anyway. XLA's older emitters of fusions need less than half the time of the new ones;
+# fifth more, and the cores are busy anyway. Older emitters of fusions need less than half the time of the new ones;
 # jaxlib 0.11 has lost them and refuses the flag.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
