@@ -29,7 +29,7 @@ $(READY): pyproject.toml constraints.txt
 setup: $(READY)
 
 quickstart: $(READY)
-	$(BIN)/python examples/quickstart.py
+	$(BIN)/homing quickstart
 
 test: $(READY)
 	$(PYTEST) -m "not slow"

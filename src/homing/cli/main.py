@@ -17,6 +17,7 @@ from rich.text import Text
 from homing import plugins
 from homing.cli import interrupts
 from homing.cli import policies as cli_policies
+from homing.cli import quickstart as cli_quickstart
 from homing.cli import recipes as cli_recipes
 from homing.cli import report as cli_report
 from homing.cli import show as cli_show
@@ -29,6 +30,9 @@ from homing.errors import unknown
 from homing.version import __version__
 
 app = tyro.extras.SubcommandApp()
+
+
+app.command(name="quickstart")(cli_quickstart.quickstart)
 
 
 @app.command(name="envs")
