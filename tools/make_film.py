@@ -11,25 +11,33 @@ from homing.api import choose_device
 from homing.viz import render, video
 
 OUT = Path(__file__).parent.parent / "docs" / "images" / "film.webp"
-STARTS = (3, 5, 8)
+CANDIDATES, SHOWN = 16, 3
 STEPS, EVERY = 200, 2
-SIZE = 300, 225
+SIZE = 400, 300
 
 
-def frames() -> Iterator[np.ndarray]:
-    """Three episodes side by side, as `homing render` draws them."""
+def frames() -> tuple[Iterator[np.ndarray], float]:
+    """The first three of some episodes that reach their goal, side by side as `homing render` draws them; dt."""
     (actor,) = video.actors(["ant"], None, "last")
     record = render.recorder(actor.env, actor.act, STEPS, actor.chunk)
-    films = [record(actor.learner, seed, None) for seed in STARTS]
-    panels = [video.Panel(f"ant · goal {k + 1}", actor.env, film) for k, film in enumerate(films)]
-    return video.composed(panels, *SIZE, every=EVERY)
+    films = [record(actor.learner, seed, None) for seed in range(CANDIDATES)]
+    chosen = [film for film in films if _arrives(film)][:SHOWN]
+    panels = [video.Panel(f"ant, goal {k + 1}", actor.env, film) for k, film in enumerate(chosen)]
+    print(f"{sum(map(_arrives, films))} of {CANDIDATES} arrive within {STEPS} steps")
+    return video.composed(panels, *SIZE, every=EVERY), actor.env.spec.dt
+
+
+def _arrives(film: render.Film) -> bool:
+    """Whether it is one episode, and ends at its goal."""
+    goals = np.asarray(film.goal)
+    return bool((goals == goals[0]).all() and np.asarray(film.success)[-20:].all())
 
 
 def main(out: Path = OUT) -> None:
     choose_device(cpu=True)
-    pictures = [Image.fromarray(frame) for frame in frames()]
-    (actor,) = video.actors(["ant"], None, "last")
-    shown = round(1000 * EVERY * actor.env.spec.dt)
+    drawn, dt = frames()
+    pictures = [Image.fromarray(frame) for frame in drawn]
+    shown = round(1000 * EVERY * dt)
     pictures[0].save(
         out, save_all=True, append_images=pictures[1:], duration=shown, loop=0, quality=60, method=6
     )
