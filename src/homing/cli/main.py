@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from homing import plugins
+from homing.cli import completion as cli_completion
 from homing.cli import interrupts
 from homing.cli import policies as cli_policies
 from homing.cli import quickstart as cli_quickstart
@@ -181,6 +182,7 @@ app.command(name="play")(cli_show.play)
 app.command(name="export")(cli_policies.export)
 app.command(name="policies")(cli_policies.policies)
 app.command(name="recipes")(cli_recipes.recipes)
+app.command(name="completion")(cli_completion.completion)
 
 
 if __name__ == "__main__":
