@@ -87,6 +87,8 @@ def notebook_pictures() -> dict[str, bytes]:
 
 def on_config(config: Any) -> Any:
     """Pages that the nav does not name go to their folder's section, or to More; examples have a section."""
+    if not config["site_url"]:  # not published, so there are no other versions to ask for
+        config["extra"].pop("version", None)
     docs, nav = Path(config["docs_dir"]), config["nav"]
     left = _names(docs, docs) - set(_leaves(nav))
     for title, folder in SECTIONS.items():
