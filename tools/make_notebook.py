@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
@@ -24,14 +26,33 @@ def run(path: Path) -> None:
         client.execute(cwd=work)
     for cell in book.cells:
         cell.metadata.pop("execution", None)
-        for output in cell.get("outputs", []):
-            if "text" in output:
-                output["text"] = output["text"].replace(work, "/tmp/homing")
-            for kind, text in output.get("data", {}).items():
-                if kind.startswith("text/"):
-                    output["data"][kind] = text.replace(work, "/tmp/homing")
+        if cell.cell_type == "code":
+            cell.outputs = tidied(cell.outputs, work)
     book.metadata["language_info"] = {"name": "python"}
     nbformat.write(book, path)
+
+
+def tidied(outputs: list[Any], work: str) -> list[Any]:
+    """Lines that were printed as one output, pictures in one format, and no folder of this machine."""
+    kept: list[Any] = []
+    for output in outputs:
+        if output["output_type"] == "stream":
+            output["text"] = _placeless(output["text"], work)
+            if kept and kept[-1]["output_type"] == "stream":
+                kept[-1]["text"] += output["text"]
+                continue
+        elif "data" in output:
+            output["data"].pop("image/jpeg", None)
+            output["data"] = {
+                kind: _placeless(text, work) if kind.startswith("text/") else text
+                for kind, text in output["data"].items()
+            }
+        kept.append(output)
+    return kept
+
+
+def _placeless(text: str, work: str) -> str:
+    return re.sub(rf"{re.escape(work)}/tmp\w+", "/tmp/homing", text).replace(work, "/tmp/homing")
 
 
 if __name__ == "__main__":
