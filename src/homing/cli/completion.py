@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -72,7 +72,7 @@ def _train() -> Command:
     return Command((*flags, "--import", "--help"), (BEST, *agent_names(), *env_ids()), values)
 
 
-def _of_function(name: str, function: Callable[..., Any]) -> Command:
+def _of_function(name: str, function: Any) -> Command:
     """A command from the parameters of its function."""
     hints = typing.get_type_hints(function, include_extras=True)
     flags: list[str] = []
