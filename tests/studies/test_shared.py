@@ -243,18 +243,19 @@ def test_the_program_of_a_killed_worker_is_taken_over_from_its_checkpoint(tmp_pa
     shutil.rmtree(second.path)  # one is enough
     for name in program.runs:  # long enough to be killed in the middle
         config = json.loads((study.run(name).path / "config.json").read_text())
-        config["train"] |= {"total_steps": 76_800, "evaluations": 160}
+        config["train"] |= {"total_steps": 19_200, "evaluations": 40}
         (study.run(name).path / "config.json").write_text(json.dumps(config))
     victim = start("--cpu")
-    deadline = time.monotonic() + 300
-    while not has_checkpoint(program) and time.monotonic() < deadline:
+    deadline = time.monotonic() + 400
+    while not has_checkpoint(program):
+        assert time.monotonic() < deadline, program.log.read_text()
         time.sleep(0.1)
     trainer = claims.current(program.path).process
     other = start("--cpu")
     victim.kill()
     if whole:
         os.kill(trainer, signal.SIGKILL)
-    assert other.wait(500) == 0, other.stdout.read()
+    assert other.wait(450) == 0, other.stdout.read()
     assert running.status(study)["counts"] == {"finished": 1}
     assert program.state()["attempts"] == 2
     run = study.run(program.runs[0])
