@@ -16,7 +16,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
-FIGURE = re.compile(r"(!\[[^\]]+\]\()(?:\.\./)+(results/[^)\s]+\.png\))")
+FIGURE = re.compile(r"(!\[[^\]]+\]\()([^)\s:]+\.png)(?=\))")
 SECTIONS = {"Agents": "agents/", "How to": "howto/"}
 # Files of the repository that are pages of the site.
 ELSEWHERE = {
@@ -139,8 +139,14 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             return match.group(0) if path.startswith("docs/") else text
         return f"[{text}]({os.path.relpath(there, posixpath.dirname(place) or '.')}{anchor})"
 
-    up = "../" * place.count("/")
-    return LINK.sub(replace, FIGURE.sub(rf"\g<1>{up}\g<2>", markdown))
+    def figure(match: re.Match) -> str:
+        """Figures of results/ are on the site under the same path."""
+        path = posixpath.normpath(posixpath.join(base, match.group(2)))
+        if not path.startswith("results/"):
+            return match.group(0)
+        return match.group(1) + os.path.relpath(path, posixpath.dirname(place) or ".")
+
+    return LINK.sub(replace, FIGURE.sub(figure, markdown))
 
 
 def _on_site(path: str) -> str | None:
