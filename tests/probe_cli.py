@@ -83,7 +83,21 @@ def fill_disk(count: int) -> None:
     checkpoints.Checkpoints.save = full
 
 
+def hold_after_rows(count: int) -> None:
+    """When rows are on the disk: for as long as the parent process lives."""
+    append, calls, parent = folder.RunFolder.append, [], os.getppid()
+
+    def after(self, rows):
+        append(self, rows)
+        calls.append(1)
+        while len(calls) == count and os.getppid() == parent:
+            time.sleep(0.1)
+
+    folder.RunFolder.append = after
+
+
 FAULTS = {
+    "hold": hold_after_rows,
     "line": die_in_the_middle_of_line,
     "rows": die_after_rows,
     "checkpoint": die_in_checkpoint,

@@ -203,9 +203,9 @@ def start(study):
     env = os.environ | {"PYTHONPATH": f"{TESTS}:{TESTS.parent / 'src'}", "JAX_PLATFORMS": "cpu"}
     env["JAX_COMPILATION_CACHE_DIR"] = str(TESTS.parent / ".cache" / "jax")
 
-    def worker(*more: str) -> subprocess.Popen:
+    def worker(*more: str, **fault: str) -> subprocess.Popen:
         command = [sys.executable, str(TESTS / "probe_cli.py"), "study", "work", str(study.path), *more]
-        process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, env=env | fault, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         started.append(process)
         return process
 
@@ -241,11 +241,8 @@ def test_the_program_of_a_killed_worker_is_taken_over_from_its_checkpoint(tmp_pa
     """Killed by SIGKILL: the worker alone, or with the process that trains."""
     program, second = study.programs()
     shutil.rmtree(second.path)  # one is enough
-    for name in program.runs:  # long enough to be killed in the middle
-        config = json.loads((study.run(name).path / "config.json").read_text())
-        config["train"] |= {"total_steps": 19_200, "evaluations": 40}
-        (study.run(name).path / "config.json").write_text(json.dumps(config))
-    victim = start("--cpu")
+    # The process that trains waits in the middle of its work.
+    victim = start("--cpu", FAULT=f"hold:{2 * len(program.runs)}")
     deadline = time.monotonic() + 400
     while not has_checkpoint(program):
         assert time.monotonic() < deadline, program.log.read_text()
