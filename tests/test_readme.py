@@ -124,3 +124,76 @@ def test_the_original_and_its_paper_are_named_and_cited():
 def test_the_table_of_environments_is_on_its_own_page():
     assert "| id | body" not in HOME and "environments.md" in HOME
     assert "| id | body" in (ROOT / "docs" / "environments.md").read_text()
+
+
+# Coming from JaxGCRL.
+
+MAP = (ROOT / "docs" / "coming-from-jaxgcrl.md").read_text()
+# The ids of its release 0.2.8, without the arms.
+THEIRS = [
+    "ant",
+    "ant_random_start",
+    "ant_ball",
+    "ant_push",
+    "humanoid",
+    "reacher",
+    "cheetah",
+    "pusher_easy",
+    "pusher_hard",
+    "pusher_reacher",
+    "pusher2",
+    "ant_u_maze",
+    "ant_big_maze",
+    "ant_hardest_maze",
+    "humanoid_u_maze",
+    "humanoid_big_maze",
+    "humanoid_hardest_maze",
+    "simple_u_maze",
+    "simple_big_maze",
+    "simple_hardest_maze",
+]
+
+
+def section(title: str) -> list[list[str]]:
+    """The cells of the table under a heading, without its head."""
+    text = re.search(rf"^## {title}\n(.*?)(?=^## )", MAP, re.M | re.S)[1]
+    rows = [line.strip("|").split(" | ") for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def test_every_flag_that_is_named_as_ours_exists():
+    from homing.cli.train import all_flags
+
+    known = {f"--{name}" for name in all_flags()}
+    named = {
+        flag
+        for row in section("Flags")
+        for cell in row[1:]
+        for flag in re.findall(r"--[a-z][\w.-]*[a-z]", cell)
+    }
+    assert len(named) > 30 and not named - known
+
+
+def test_every_id_of_the_original_works_here():
+    from homing.envs import ALIASES, env_ids
+
+    assert all(id in env_ids() or id in ALIASES for id in THEIRS)
+    ours = {id for row in section("Environments") for id in re.findall(r"`(\w+)`", row[1])}
+    assert ours <= set(env_ids())
+
+
+def test_every_metric_that_is_named_as_ours_is_in_the_glossary():
+    glossary = (ROOT / "docs" / "glossary.md").read_text()
+    ours = {name for row in section("Metrics") for name in re.findall(r"`(\w+/\w+)`", row[1])}
+    assert len(ours) > 7 and not [name for name in ours if f"`{name}`" not in glossary]
+    same = re.findall(r"`(?:training/)?(\w+)`", section("Metrics")[-1][0])
+    assert not [name for name in same if f"`train/{name}`" not in glossary]
+
+
+def test_every_defect_that_is_named_is_explained():
+    text = "".join(
+        path.read_text() for path in (ROOT / "docs").rglob("*.md") if path.stem != "coming-from-jaxgcrl"
+    )
+    text += (ROOT / "tests" / "envs" / "test_defects.py").read_text()
+    assert len(set(re.findall(r"\b[EA]\d+\b", MAP))) > 15
+    assert not [n for n in set(re.findall(r"\bE\d+\b", MAP)) if not re.search(rf"\b{n}\b", text)]
