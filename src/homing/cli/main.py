@@ -165,7 +165,7 @@ def _bench() -> None:
 
 @app.command(name="study")
 def _study() -> None:
-    """Run studies (grids of runs) and draw their figures: `homing study list`, `plan`, `run`, `status`, `report`."""
+    """Run studies (grids of runs) and draw figures: `homing study list`, `plan`, `run`, `work`, `status` and more."""
 
 
 @app.command(name="train")
