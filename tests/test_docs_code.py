@@ -86,6 +86,27 @@ def test_the_code_of_a_page_runs(page, tmp_path):
         timeout=600,
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    for line in outputs_of(page.read_text()):
+        assert masked(line) in masked(done.stdout), f"the page shows another output: {line}\n{done.stdout}"
+
+
+def outputs_of(text: str) -> list[str]:
+    """Lines that a page shows as the output of a Python block: those of the text block right after it."""
+    blocks = re.findall(r"^```python\n(?:(?!^```).)*^```\n\n```text\n((?:(?!^```).)*)^```", text, re.M | re.S)
+    return [line for block in blocks for line in block.splitlines()]
+
+
+def masked(text: str) -> str:
+    """Without the numbers, which differ in their last digits between machines, and without blanks."""
+    return re.sub(r"\s", "", re.sub(r"[-+]?\d+\.?\d*(?:e[-+]?\d+)?", "#", text))
+
+
+def test_outputs_are_found_and_compared_without_their_numbers():
+    page = "```python\nprint(1)\n```\n\n```text\n[(1, 0.5)]\n```\n\n```bash\nx\n```\n\n```text\nno\n```\n"
+    assert outputs_of(page) == ["[(1, 0.5)]"]
+    assert masked("[(200, 0.25)]") == masked("[(1, 1e-3)]") != masked("[(1, 2), (3, 4)]")
+    shown = [name_of(p) for p in PAGES if outputs_of(p.read_text())]
+    assert {f"docs/howto/own-{name}.md" for name in ("environment", "agent", "loss")} <= set(shown)
 
 
 # Commands.

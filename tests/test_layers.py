@@ -37,11 +37,12 @@ ALLOWED = {
     | {"agents", "compile", "config", "data", "envs", "networks", "report", "system", "training"},
     "api": BASE | {"compile", "config", "plugins", "policies", "runs", "system", "training"},
     "__init__": BASE | {"api", "envs"},
+    "quickstart": BASE | {"api", "envs", "runs", "viz"},
     "studies": BASE
     | {"agents", "api", "compile", "config", "networks", "plugins", "report", "runs", "system", "training"},
     "cli": BASE
-    | {"agents", "api", "bench", "compile", "config", "envs", "play", "plugins", "policies", "report", "runs"}
-    | {"studies", "system", "training", "viz"},
+    | {"agents", "api", "bench", "compile", "config", "envs", "play", "plugins", "policies"}
+    | {"quickstart", "report", "runs", "studies", "system", "training", "viz"},
     "__main__": {"cli"},
 }
 

@@ -1,13 +1,15 @@
-"""Generate the figures, the table of environments and the gallery in docs/.
+"""Generate the figures, the table of environments, the gallery and the numbers of the first page in docs/.
 
 `--text` skips the images of environments, which take minutes.
 """
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import make_figures
+import make_numbers
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
@@ -16,6 +18,7 @@ from homing.viz import render
 
 DOCS = Path(__file__).parent.parent / "docs"
 BEGIN, END = "<!-- begin generated table -->", "<!-- end generated table -->"
+LIVE = "<!-- begin live -->", "<!-- end live -->"
 TILE, COLUMNS = (320, 240), 5
 TILES = DOCS / "images" / "envs"
 
@@ -42,6 +45,27 @@ def write_table() -> None:
     page = DOCS / "environments.md"
     before, rest = page.read_text().split(BEGIN)
     page.write_text(f"{before}{BEGIN}\n{table()}\n{END}{rest.split(END)[1]}")
+
+
+def live(docs: Path = DOCS) -> str:
+    """A section with the pages in docs/live/, on which trained agents act; nothing where there are none."""
+    lines = []
+    for path in sorted((docs / "live").glob("*.html")):
+        # Pages hold megabytes of data; the title comes first.
+        with path.open() as page:
+            found = re.search(r"<title>(.*?)</title>", page.read(4096), re.S)
+        title = found[1].strip() if found else path.stem.replace("_", " ")
+        lines.append(f"- [{title}](live/{path.name})")
+    if not lines:
+        return ""
+    about = "Agents that run in your browser: click a goal, and they go there."
+    return "\n".join(["## Live", "", about, "", *lines])
+
+
+def write_live(docs: Path = DOCS) -> None:
+    page = docs / "index.md"
+    before, rest = page.read_text().split(LIVE[0])
+    page.write_text(f"{before}{LIVE[0]}\n{live(docs)}\n{LIVE[1]}{rest.split(LIVE[1])[1]}")
 
 
 def gallery() -> str:
@@ -94,6 +118,8 @@ def _save(picture: Image.Image, path: Path) -> None:
 
 
 if __name__ == "__main__":
+    make_numbers.main()
+    write_live()
     write_table()
     (DOCS / "gallery.md").write_text(gallery())
     make_figures.main()

@@ -167,6 +167,7 @@ BOUNDS: dict[str, dict[str, Range]] = {
         "port": Range(0, 65_535),
         "devices": Range(0, 1024),
         "workers": Range(0, 1024),
+        "dead_after": Range(1, 86_400),
         "population": Range(1, MAX_SEEDS),
         "memory": Range(0, 1e6, above=True),
         "scale": Range(0.0, 1.0, above=True),

@@ -15,8 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from homing import plugins
+from homing.cli import completion as cli_completion
 from homing.cli import interrupts
 from homing.cli import policies as cli_policies
+from homing.cli import quickstart as cli_quickstart
 from homing.cli import recipes as cli_recipes
 from homing.cli import report as cli_report
 from homing.cli import show as cli_show
@@ -29,6 +31,9 @@ from homing.errors import unknown
 from homing.version import __version__
 
 app = tyro.extras.SubcommandApp()
+
+
+app.command(name="quickstart")(cli_quickstart.quickstart)
 
 
 @app.command(name="envs")
@@ -160,7 +165,7 @@ def _bench() -> None:
 
 @app.command(name="study")
 def _study() -> None:
-    """Run studies (grids of runs) and draw their figures: `homing study list`, `plan`, `run`, `status`, `report`."""
+    """Run studies (grids of runs) and draw figures: `homing study list`, `plan`, `run`, `work`, `status` and more."""
 
 
 @app.command(name="train")
@@ -177,6 +182,7 @@ app.command(name="play")(cli_show.play)
 app.command(name="export")(cli_policies.export)
 app.command(name="policies")(cli_policies.policies)
 app.command(name="recipes")(cli_recipes.recipes)
+app.command(name="completion")(cli_completion.completion)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from rich.table import Table
 from homing.bounds import check_values
 from homing.cli.arguments import Flag, Json, parse_options
 from homing.cli.paths import check_file, check_folder
+from homing.cli.study_work import work
 from homing.errors import ConfigError
 
 study_app = tyro.extras.SubcommandApp()
@@ -21,7 +22,7 @@ study_app = tyro.extras.SubcommandApp()
 Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")]
 Only = Annotated[tuple[str, ...], tyro.conf.arg(metavar="AXIS=LABEL[,LABEL]", help_behavior_hint="")]
 Set = Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="NAME=VALUE", help_behavior_hint="")]
-Executor = Literal["local", "slurm", "submitit-local"]
+Executor = Literal["local", "workers", "slurm", "submitit-local"]
 
 
 @study_app.command(name="list")
@@ -160,12 +161,12 @@ def run(
         only: select runs with these labels, for instance objective=dpo,infonce
         set_: settings that override the study's, for instance num_envs=64
         out: folder of the study; studies/NAME by default
-        executor: local processes, Slurm, or submitit's own local jobs
+        executor: local processes, workers on machines that share the folder, Slurm, or submitit's own local jobs
         workers: programs that run at once; by default one for each GPU, or one on the CPU; 0 uses this process
         population: most seeds in one program; by default as many as fit in memory
         memory: GiB of a device of the cluster, so that programs fit it
         cluster: options of Slurm, for instance partition=gpu timeout_min=240 array_parallelism=8
-        wait: wait until all jobs of a cluster have ended
+        wait: wait until all jobs of a cluster, or all workers, have ended
         cpu: compute on the CPU, even if there is a GPU
     """
     from homing.studies import running
@@ -197,11 +198,11 @@ def retry(
         study: name or folder of the study
         only: select runs with these labels
         out: folder of the study
-        executor: local processes, Slurm, or submitit's own local jobs
+        executor: local processes, workers on machines that share the folder, Slurm, or submitit's own local jobs
         workers: programs that run at once
         cluster: options of Slurm, for instance partition=gpu
         fresh: start again from scratch, without the checkpoints
-        wait: wait until all jobs of a cluster have ended
+        wait: wait until all jobs of a cluster, or all workers, have ended
         cpu: compute on the CPU, even if there is a GPU
     """
     from homing.studies import running
@@ -293,14 +294,4 @@ def merge(
     print(f"wrote {table.merge(sources, out)}")
 
 
-@study_app.command(name="work")
-def work(study: Annotated[Path, tyro.conf.Positional], program: Annotated[str, tyro.conf.Positional]) -> None:
-    """Train one program of a study; this is what workers run.
-
-    Args:
-        study: folder of the study
-        program: id of the program
-    """
-    from homing.studies.worker import work_here
-
-    raise SystemExit(work_here(study, program))
+study_app.command(name="work")(work)

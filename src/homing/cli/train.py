@@ -91,7 +91,7 @@ def arranged(args: Sequence[str]) -> tuple[list[str], tuple[str, str, str | None
     from homing.config.presets import DEFAULT
     from homing.config.recipes import BEST, recipe_for
 
-    names, rest = split(args, _all_flags(), (*agent_names(), BEST))
+    names, rest = split(args, all_flags(), (*agent_names(), BEST))
     if names[:1] == [BEST] and len(names) > 1:
         if value_of("--preset", rest) is not None:
             raise ConfigError(
@@ -104,7 +104,7 @@ def arranged(args: Sequence[str]) -> tuple[list[str], tuple[str, str, str | None
     return [*names, *rest], (agent, value_of("--preset", rest) or DEFAULT, env)
 
 
-def _all_flags() -> dict[str, int]:
+def all_flags() -> dict[str, int]:
     """The flags of `homing train` for any agent, and how many values each takes."""
     from homing.agents import AGENTS
     from homing.config.offpolicy import TrainConfig
