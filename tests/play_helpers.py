@@ -107,8 +107,9 @@ def play_process(source: str, folder: Path):
 def _token(process: subprocess.Popen[bytes], output: Path, port: int) -> str:
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end and process.poll() is None:
-        found = re.search(rf"http://127\.0\.0\.1:{port}/([\w-]+)/", output.read_text())
-        if found:
+        said = output.read_text()
+        found = re.search(rf"http://127\.0\.0\.1:{port}/([\w-]+)/", said)
+        if found and "ready" in said:
             return found[1]
         time.sleep(0.1)
     raise AssertionError(f"homing play did not start:\n{output.read_text()}")

@@ -13,6 +13,8 @@ from homing.play.guard import Guard, host_name, new_token
 from homing.play.protocol import MalformedMessage, RefusedValue, clamped, is_bool, one_of, validated
 from homing.play.reporting import LONGEST, one_line
 
+NO_PAGE = lambda query: None
+
 
 def asked(guard, host, *origins, path=None):
     headers = Headers([("Host", host), *(("Origin", origin) for origin in origins)])
@@ -20,12 +22,12 @@ def asked(guard, host, *origins, path=None):
 
 
 def test_a_host_that_was_asked_for_is_answered_and_others_are_not():
-    guard = Guard("robot.lan", new_token(), b"")
+    guard = Guard("robot.lan", new_token(), NO_PAGE)
     assert asked(guard, "robot.lan:8080") is None
     assert asked(guard, "Robot.LAN:8080", "http://robot.lan:8080") is None
     assert asked(guard, "localhost:9000", "http://localhost:9000") is None, "through a tunnel"
     assert "host name" in asked(guard, "evil.lan:8080")
-    assert "host name" in asked(Guard("127.0.0.1", guard.token, b""), "robot.lan:8080")
+    assert "host name" in asked(Guard("127.0.0.1", guard.token, NO_PAGE), "robot.lan:8080")
     assert "other sites" in asked(guard, "robot.lan:8080", "http://evil.lan:8080")
     assert "token" in asked(guard, "robot.lan:8080", path="/")
 

@@ -272,11 +272,11 @@ def click(origin, direction):
 
 
 def test_a_click_on_the_floor_moves_the_goal_there(player, session):
-    player.page._clicked(click((4.0, 0.0, 10.0), (0.0, 0.9, -1.0)))
+    player.page.pointer.clicked(click((4.0, 0.0, 10.0), (0.0, 0.9, -1.0)))
     session.advance(0.0)
     np.testing.assert_allclose(session.sim.goal, [4.0, 9.0], atol=1e-4)
     for away in ((0.0, 0.0, 1.0), (1.0, 0.0, 0.0)):
-        player.page._clicked(click((4.0, 0.0, 10.0), away))
+        player.page.pointer.clicked(click((4.0, 0.0, 10.0), away))
     session.advance(0.0)
     np.testing.assert_allclose(session.sim.goal, [4.0, 9.0], atol=1e-4)
 
@@ -307,9 +307,9 @@ def test_only_this_machine_reaches_the_page(player):
 def test_a_click_that_is_not_finite_moves_nothing(player, session):
     before = session.sim.goal.copy()
     for bad in (np.nan, np.inf, -np.inf):
-        player.page._clicked(click((bad, 0.0, 10.0), (0.0, 0.9, -1.0)))
-        player.page._clicked(click((4.0, 0.0, 10.0), (0.0, bad, -1.0)))
-        player.page._clicked(click((4.0, 0.0, 10.0), (0.0, 0.9, bad)))
+        player.page.pointer.clicked(click((bad, 0.0, 10.0), (0.0, 0.9, -1.0)))
+        player.page.pointer.clicked(click((4.0, 0.0, 10.0), (0.0, bad, -1.0)))
+        player.page.pointer.clicked(click((4.0, 0.0, 10.0), (0.0, 0.9, bad)))
     session.advance(0.0)
     np.testing.assert_array_equal(session.sim.goal, before)
     player.page._update_status()
@@ -348,17 +348,25 @@ def test_a_host_of_another_machine_is_refused():
 
 @pytest.mark.parametrize("local", [True, False])
 def test_the_command_says_who_can_open_the_page(session, monkeypatch, capsys, local):
-    def fake(session, port, label, host):
-        noop = lambda: None
-        return SimpleNamespace(is_local=local, address="http://x/token/", run=noop, stop=noop)
+    def fake(nothing, port, label, host, sources, has_gallery):
+        noop = lambda *args: None
+        return SimpleNamespace(
+            is_local=local,
+            host=host,
+            address="http://x/token/",
+            open=noop,
+            run=lambda say: say(session),
+            stop=noop,
+        )
 
     monkeypatch.setattr(server, "Player", fake)
-    monkeypatch.setattr("homing.play.session.Session", lambda choice, sources: session)
+    monkeypatch.setattr("homing.play.sources.make_actor", lambda choice: session.sim.actor)
     main.main(["play", session.choice.source, "--host", "localhost"])
     said = capsys.readouterr().out
     assert "open http://x/token/" in said
     assert ("only this machine can" in said) == local
     assert ("not encrypted" in said) != local
+    assert "× real time on this machine" in said
 
 
 def test_a_viser_that_starts_without_the_guard_is_not_used(session, monkeypatch):

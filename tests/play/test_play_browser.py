@@ -231,7 +231,7 @@ def test_another_seed_is_played_when_chosen(page, player):
         pytest.skip("the same controls")
     other, version = 7, session.version
     assert session.sim.actor.seed != other
-    player.page._choose(dataclasses.replace(session.choice, seed=other))
+    player.page.choose(dataclasses.replace(session.choice, seed=other))
     assert until(lambda: session.version > version)
     assert session.sim.actor.seed == other
     assert until(lambda: f"seed {other}" in page.inner_text("body"), 20)

@@ -17,8 +17,7 @@ fill="none" stroke="#246e5a" stroke-width="4"/><circle cx="16" cy="16" r="6" fil
 # clicked would keep the keyboard, and no shortcut would work until the next click elsewhere.
 SCRIPT = """<script>{
   const replace = history.replaceState.bind(history);
-  history.replaceState = (state, title, url) =>
-    replace(state, title, /^[?]websocket=/.test(url) ? location.pathname + location.search : url);
+  history.replaceState = (state, title) => replace(state, title);
   addEventListener("change", event => event.target.type === "checkbox" && event.target.blur());
 }</script>"""
 ICON_ADDRESS = f"data:image/svg+xml,{quote(ICON)}"

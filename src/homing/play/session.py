@@ -88,6 +88,11 @@ class Session:
         return self.sim.snapshot if self._fallen is None else self._fallen
 
     @property
+    def has_fallen(self) -> bool:
+        """Whether the robot is shown as it fell, just before its fresh start."""
+        return self._fallen is not None
+
+    @property
     def policy_step(self) -> int | None:
         """Environment step of the policy of a run that is followed; None for all others."""
         return None if self._follower is None else self._follower.step
