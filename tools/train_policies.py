@@ -26,6 +26,7 @@ TABLE = Path(__file__).parent / "policies.toml"
 SHIPPED = ROOT / "src" / "homing" / "policies"
 RECORDS = ROOT / "tests" / "policies" / "shipped.json"
 LARGEST = 2 * 2**20  # bytes of one file
+CAPTION = 21  # pixels at the top and bottom of a film
 LENGTH, CHAINS, QUICK_CHAINS = 5, 512, 8
 SELECTION_SEED = 11  # of the chains on which seeds are compared; the card's are others
 QUICK = ("--steps", "20k", "--evaluations", "1", "--eval-envs", "8", "--prefill-steps", "100")
@@ -126,7 +127,9 @@ def draw(job: Job) -> None:
 
     path = job.file.with_suffix(".png")
     homing("render", str(job.file), "--steps", "60", "--width", "400", "--height", "300", "--out", str(path))
-    picture = Image.open(path).convert("RGB").quantize(64)
+    picture = Image.open(path).convert("RGB")
+    width, height = picture.size
+    picture = picture.crop((0, CAPTION, width, height - CAPTION)).quantize(64)
     picture.save(path, optimize=True)
 
 
