@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import html
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from homing.errors import HomingError
 from homing.play.client_page import ICON_ADDRESS, client_page
 from homing.policies import shipped, shipped_names
 from homing.policies.bundled import picture
+from homing.policies.card import Card
 from homing.policies.store import read_card
 
 MAX_FIELDS = 8  # of a query
@@ -81,10 +83,9 @@ class Pages:
 
 
 def _card(name: str) -> str:
-    try:
+    card: Card = {"scores": []}
+    with contextlib.suppress(HomingError):  # the page that plays it tells what is wrong
         card = read_card(shipped(name))
-    except HomingError:
-        card = {"scores": []}
     config = card.get("config", {})
     about = " · ".join(str(config[key]) for key in ("env", "agent") if key in config)
     return f"""<a class="card" href="?{PLAY}={quote(name)}">{_image(name)}<div class="text">
