@@ -81,6 +81,12 @@ def test_a_goal_put_into_a_wall_lands_on_the_ground_beside_it(session):
     assert session.message == ""
 
 
+def test_a_goal_beside_a_wall_is_moved_away_from_it_and_told(session):
+    session.set_goal((4.0, 2.1))  # the wall ends at y = 2
+    np.testing.assert_allclose(session.sim.goal, [4.0, 2.5], atol=0.1)
+    assert "(4, 2.1) is too close to a wall; using the nearest good place, (" in session.message
+
+
 def test_free_points_are_computed_before_the_first_click(session, monkeypatch):
     monkeypatch.setattr(GoalSpace, "grid", None)  # done when the simulation was made
     session.set_goal((8.0, 4.0))

@@ -16,8 +16,8 @@ POLICIES = tuple(SECONDS)
 
 
 def places(session, seed, count):
-    """Random free places [count, 2] on the floor, or within the arm's reach."""
-    free = session.sim.space.free_points()
+    """Random places [count, 2] where a goal can stay: free of walls, within an arm's reach."""
+    free = session.sim.space.free_points(session.sim.margin)
     return free[np.random.default_rng(seed).integers(len(free), size=count)]
 
 

@@ -110,10 +110,18 @@ class Session:
             raise ConfigError(f"a goal needs finite coordinates within {FARTHEST:g} m")
         if not 0 <= part < len(self.sim.space.axes):
             raise ConfigError(f"this goal has {len(self.sim.space.axes)} points, and none is number {part}")
-        space = self.sim.space
-        self.message = " ".join(space.settled(space.at(xy, part, self.sim.goal))[1])
         self.sim.set_goal(xy, part)
+        self.message = self._moved(xy, part)
         self._goal_changed()
+
+    def _moved(self, xy: tuple[float, float], part: int) -> str:
+        """Why the goal is not where it was put, in words; empty if it is."""
+        space = self.sim.space
+        wanted, taken = (space.points(goal)[part] for goal in (space.at(xy, part), self.sim.goal))
+        if np.allclose(wanted, taken, atol=1e-3):
+            return ""
+        why = space.fault(wanted) or "too close to a wall"
+        return f"{_place(wanted)} is {why}; using the nearest good place, {_place(taken)}"
 
     def sample_goal(self) -> None:
         self.sim.sample_goal()
@@ -245,6 +253,10 @@ class Session:
     def position(self) -> np.ndarray:
         """x and y [2] of the achieved goal's first point."""
         return self.sim.space.points(self.sim.snapshot.achieved)[0]
+
+
+def _place(xy: np.ndarray) -> str:
+    return f"({xy[0]:.3g}, {xy[1]:.3g})"
 
 
 def within(value: float, limits: tuple[float, float], name: str) -> float:

@@ -65,7 +65,9 @@ class Simulation:
     def __init__(self, actor: Actor, seed: int = 0):
         self.actor, self.env, self.learner = actor, actor.env, actor.learner
         self.space: GoalSpace = goal_space(self.env)
-        self.space.free_points()  # kept, so that goals on walls are moved without a delay
+        # Goals nearer to a wall would have the robot press against it; kept, so that none is moved with a delay.
+        self.margin = float(self.env.task.within)
+        self.space.free_points(self.margin)
         self.dt = float(self.env.spec.dt)
         self._key = jax.random.key(seed)
         self._reset, self._step, self._push, self._next_goal = self._compiled()
@@ -106,8 +108,8 @@ class Simulation:
         return self.snapshot
 
     def set_goal(self, xy: tuple[float, float], part: int = 0) -> np.ndarray:
-        """Move one point of the goal to x, y, or to the nearest free position."""
-        self.goal = self.space.at(self.space.nearest_free(xy), part, self.goal)
+        """Move one point of the goal to x, y, or to the nearest position that is free and in reach."""
+        self.goal = self.space.at(self.space.nearest_free(xy, self.margin), part, self.goal)
         self.plan = self._first_plan()  # a new goal begins a new action chunk
         return self.goal
 
