@@ -63,7 +63,7 @@ def killed(process, seconds):
         process.wait(timeout=seconds)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGKILL)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=300)
     assert process.returncode in (0, -signal.SIGKILL), said
     return process.returncode != 0
 
