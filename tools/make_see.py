@@ -17,11 +17,14 @@ FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-
 HEAD = """# Shipped policies
 
 They come with the package: `homing play NAME`, `homing render NAME --out film.mp4`, `homing.load("NAME")`.
-`homing policies` lists them, `homing play` shows them in a gallery, and [See it](see.md) shows how to write files of your
-own. They were trained with starts and goals anywhere, and goals that change inside of episodes, where the environment's name
-or settings say so; their cards then have the fractions of goals reached along chains of five, without a reset.
-`python tools/train_policies.py` trains, compares, exports and records them all, by the table in `tools/policies.toml`; those that
-need a GPU are passed over where there is none. This page is made by `python tools/make_see.py` from the model cards in the files.
+`homing policies` lists them, `homing play` shows them in a gallery, and [See it](see.md) shows how to write files
+of your own. Where the environment's name or its settings say so, they were trained with starts and goals anywhere and
+with goals that change inside of episodes; their cards then have the fractions of goals reached along chains of five,
+without a reset. The ant was not: it was trained from one place to goals 10 m away, and from elsewhere it may stop short.
+
+`python tools/train_policies.py` trains, compares, exports and records all of them, by the table in `tools/policies.toml`;
+those that need a GPU are passed over where there is none. This page is made by `python tools/make_see.py` from the
+model cards in the files.
 
 """
 
