@@ -20,11 +20,11 @@ They come with the package: `homing play NAME`, `homing render NAME --out film.m
 `homing policies` lists them, `homing play` shows them in a gallery, and [See it](see.md) shows how to write files
 of your own. Where the environment's name or its settings say so, they were trained with starts and goals anywhere and
 with goals that change inside of episodes; their cards then have the fractions of goals reached along chains of five,
-without a reset. The ant was not: it was trained from one place to goals 10 m away, and from elsewhere it may stop short.
+without a reset. The ant was not: it was trained from one place to goals 10 m away, and elsewhere it may stop short.
 
-`python tools/train_policies.py` trains, compares, exports and records all of them, by the table in `tools/policies.toml`;
-those that need a GPU are passed over where there is none. This page is made by `python tools/make_see.py` from the
-model cards in the files.
+`python tools/train_policies.py` trains, compares, exports and records all of them, by the table in
+`tools/policies.toml`; those that need a GPU are passed over where there is none. This page is made by
+`python tools/make_see.py` from the model cards in the files.
 
 """
 
