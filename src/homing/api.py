@@ -233,19 +233,32 @@ def export(
     which: Which = "last",
     episodes: int | None = None,
     half: bool = False,
+    chain: int | None = None,
+    chain_steps: int | None = None,
 ) -> Path:
     """Write policies of a run, with a model card, to one small file that `load` reads.
 
-    seed:     one of the run's seeds, the most successful or all
-    episodes: evaluate them on this many fresh episodes, instead of quoting the run's own evaluation
-    half:     store weights in 16 bits
+    seed:        one of the run's seeds, the most successful or all
+    episodes:    evaluate them on this many fresh episodes, instead of quoting the run's own evaluation
+    half:        store weights in 16 bits
+    chain:       evaluate them along chains of this many goals too, with `chain_steps` for each, as `evaluate` does
     """
     from homing.policies.export import export
 
     _check_path("run", run)
     _check_path("out", out)
     check_values(episodes=episodes)
-    return export(run, out, seed=seed, which=which, episodes=episodes, half=half)
+    _check_chain(chain, chain_steps)
+    return export(
+        run,
+        out,
+        seed=seed,
+        which=which,
+        episodes=episodes,
+        half=half,
+        chain=chain,
+        chain_steps=chain_steps,
+    )
 
 
 def evaluate(
@@ -275,13 +288,18 @@ def evaluate(
 
     _check_path("run", run)
     check_value("seed", seed)
-    check_values(episodes=episodes, chain=chain, chain_steps=chain_steps)
+    check_values(episodes=episodes)
+    _check_chain(chain, chain_steps)
+    policies = find_policies(run, which)
+    return evaluated(policies, env, episodes, seed, explore, chain, chain_steps) | {"which": which}
+
+
+def _check_chain(chain: int | None, chain_steps: int | None) -> None:
+    check_values(chain=chain, chain_steps=chain_steps)
     if chain_steps is not None and chain is None:
         raise ConfigError(
             "chain_steps is the time for each goal of a chain; give chain, the number of goals, too"
         )
-    policies = find_policies(run, which)
-    return evaluated(policies, env, episodes, seed, explore, chain, chain_steps) | {"which": which}
 
 
 def _check_path(name: str, path: Any, optional: bool = False) -> None:

@@ -14,6 +14,7 @@ from rich.table import Table
 from homing.bounds import check_values
 from homing.cli import paths
 from homing.cli.arguments import Flag, Json
+from homing.errors import ConfigError
 
 
 def export(
@@ -23,6 +24,8 @@ def export(
     which: Literal["last", "best"] = "last",
     episodes: int | None = None,
     float16: Flag = False,
+    chain: int | None = None,
+    chain_steps: int | None = None,
     cpu: Flag = False,
 ) -> None:
     """Write trained policies of a run, with a model card, to one small file.
@@ -34,6 +37,8 @@ def export(
         which: the last policies or those of the best evaluation
         episodes: evaluate on this many fresh episodes; by default the card quotes the run's own evaluation
         float16: store numbers in 16 bits, which halves the file
+        chain: evaluate along chains of this many goals as well, without a reset between them
+        chain_steps: steps for each goal of a chain; the time limit of an episode by default
         cpu: compute on the CPU, even if there is a GPU
     """
     from homing import api
@@ -41,11 +46,24 @@ def export(
     from homing.policies.store import check_file, read_policies
     from homing.runs.folder import RunFolder
 
-    check_values(episodes=episodes)
+    check_values(episodes=episodes, chain=chain, chain_steps=chain_steps)
+    if chain_steps is not None and chain is None:
+        raise ConfigError(
+            "--chain-steps is the time for each goal of a chain; give --chain, the number of goals"
+        )
     check_file(paths.check_file("--out", out))
     RunFolder.existing(run)
     api.choose_device(cpu)
-    path = api.export(run, out, seed=seed, which=which, episodes=episodes, half=float16)  # type: ignore[arg-type]
+    path = api.export(
+        run,
+        out,
+        seed=seed,  # type: ignore[arg-type]
+        which=which,
+        episodes=episodes,
+        half=float16,
+        chain=chain,
+        chain_steps=chain_steps,
+    )
     written = read_policies(path)
     scores = "; ".join(
         f"seed {row['seed']}" + (f" {SCORE} {row[SCORE]:.3g}" if SCORE in row else "")

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from homing.errors import ConfigError, HomingError
-from homing.policies.card import SCORE, best_seed, exported, measured_again
+from homing.policies.card import SCORE, best_seed, exported, measured_again, with_chain
 from homing.policies.store import Policies, Which, check_file, find_policies, write_policies
 from homing.runs.policy_files import finite_seeds, halves
 from homing.runs.stats import aggregate
@@ -30,6 +30,8 @@ def export(
     which: Which = "last",
     episodes: int | None = None,
     half: bool = False,
+    chain: int | None = None,
+    chain_steps: int | None = None,
 ) -> Path:
     """`homing.export`."""
     check_file(out)
@@ -39,6 +41,9 @@ def export(
     card = exported(chosen.card, seeds, how)
     if episodes is not None:
         card = measured_again(card, evaluated(chosen, None, episodes, FRESH), FRESH)
+    if chain is not None:
+        found = evaluated(chosen, None, episodes, FRESH, chain=chain, chain_steps=chain_steps)
+        card = with_chain(card, found, FRESH)
     return write_policies(out, dataclasses.replace(chosen, card=card), half)
 
 
