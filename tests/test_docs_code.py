@@ -25,6 +25,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 TEXTS = [*PAGES, ROOT / "results" / "README.md", ROOT / "CONTRIBUTING.md"]
 NOT_RUN = re.compile(r"<!-- not run: \S.* -->")
+# A page about a library that only `make test-ecosystem` installs.
+NEEDS = re.compile(r"<!-- needs: (\S+) -->")
 
 
 def name_of(page: Path) -> str:
@@ -73,7 +75,10 @@ RUN = [
 @pytest.mark.parametrize("page", RUN)
 def test_the_code_of_a_page_runs(page, tmp_path):
     """As a reader would run it: in a new process, in an empty folder."""
-    script, work = tmp_path / f"{page.stem}.py", tmp_path / "work"
+    for package in NEEDS.findall(page.read_text()):
+        pytest.importorskip(package)
+    # Named so that the page about a library does not stand in for it.
+    script, work = tmp_path / f"page_{page.stem}.py", tmp_path / "work"
     script.write_text(code_of(page.read_text()))
     work.mkdir()
     cache = {"PYTHONPATH": str(ROOT / "src"), "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax")}

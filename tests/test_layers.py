@@ -32,6 +32,7 @@ ALLOWED = {
     "policies": BASE | {"agents", "config", "envs", "networks", "plugins", "runs", "training"},
     "viz": BASE | {"agents", "config", "data", "envs", "physics", "policies", "runs"},
     "play": BASE | {"agents", "config", "data", "envs", "physics", "policies", "training", "viz"},
+    "adapters": BASE | {"compile", "envs", "physics", "viz"},
     "report": BASE | {"runs"},
     "bench": BASE
     | {"agents", "compile", "config", "data", "envs", "networks", "report", "system", "training"},
