@@ -177,4 +177,4 @@ def test_names_of_policies_are_never_cut(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "50")
     code, out, _ = run(capsys, "policies")
     assert code == 0
-    assert names[0] in out
+    assert names[0] in out and made.choice.env in out
