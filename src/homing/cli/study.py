@@ -97,6 +97,7 @@ def report(
         metric: metric to show instead of the study's, for instance eval/time_near_goal
         json_: print the numbers as JSON instead of a table
     """
+    from homing.runs.stats import interval_caveat
     from homing.studies import running
     from homing.studies.report import cells, write_report
 
@@ -114,6 +115,8 @@ def report(
         value, interval = cells(row, told.figure.metric)
         shown.add_row(row["panel"], row["line"], f"{row['step']:,}", str(row["seeds"]), value, interval)
     console().print(shown)
+    if caveat := interval_caveat(min((row["seeds"] for row in told.numbers if row["seeds"] > 1), default=0)):
+        print(caveat)
     for path in told.files:
         print(f"wrote {path}")
 

@@ -240,6 +240,7 @@ def _tell(trained: Any, quiet: bool) -> None:
 def _print_summary(title: str, stats: dict[str, dict[str, float]]) -> None:
     """A table of evaluation metrics, and a line on what each means."""
     from homing.report.names import legend
+    from homing.runs.stats import interval_caveat
 
     table = Table(title=title)
     for heading, justify in (("", "left"), ("IQM", "right"), ("95 % interval", "right"), ("seeds", "right")):
@@ -253,7 +254,8 @@ def _print_summary(title: str, stats: dict[str, dict[str, float]]) -> None:
         interval = f"{s['low']:.4g} … {s['high']:.4g}" if s["seeds"] > 1 else ""
         table.add_row(name, f"{s['iqm']:.4g}", interval, str(s["seeds"]))
     Console().print(table)
-    print("\n".join(legend(shown)))
+    caveat = interval_caveat(max((s["seeds"] for s in shown.values()), default=0))
+    print("\n".join([*legend(shown), *([caveat] if caveat else [])]))
 
 
 def evaluate(
