@@ -1,7 +1,6 @@
 """Statistics against definitions written out, hand-made numbers, and how often intervals cover the truth."""
 
 import itertools
-
 import re
 
 import numpy as np

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from homing import plugins
+from homing.cli import evaluate as cli_evaluate
 from homing.cli import interrupts
 from homing.cli import policies as cli_policies
 from homing.cli import recipes as cli_recipes
@@ -164,7 +165,7 @@ def _train() -> None:
 
 
 app.command(name="resume")(cli_train.resume)
-app.command(name="eval")(cli_train.evaluate)
+app.command(name="eval")(cli_evaluate.evaluate)
 app.command(name="report")(cli_report.report)
 app.command(name="watch")(cli_report.watch)
 app.command(name="render")(cli_show.render)
