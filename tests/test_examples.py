@@ -168,10 +168,44 @@ def test_examples_are_short():
         assert len(path.read_text().splitlines()) <= LONGER.get(path.stem, 59), path
 
 
-def test_the_table_of_environments_is_up_to_date():
+@pytest.fixture(scope="module")
+def tools():
+    """The folder of the tools can be imported from."""
     sys.path.insert(0, str(ROOT / "tools"))
-    try:
-        import make_docs
-    finally:
-        sys.path.pop(0)
+    yield
+    sys.path.remove(str(ROOT / "tools"))
+
+
+def test_the_table_of_environments_is_up_to_date(tools):
+    import make_docs
+
     assert make_docs.table() in (ROOT / "docs" / "environments.md").read_text(), "run `make docs`"
+
+
+def test_every_environment_has_a_page_of_its_family_and_pages_are_up_to_date(tools):
+    import make_env_pages as pages
+
+    overview = (ROOT / "docs" / "environments.md").read_text()
+    for family in pages.FAMILIES:
+        text = (pages.PAGES / f"{family}.md").read_text()
+        assert pages.block(family) in text, f"docs/environments/{family}.md: run `make docs`"
+        assert "## Difficulty" in text and f"environments/{family}.md" in overview
+        for id in pages.ids_of(family):
+            assert f"| `{id}` |" in text
+    ours = [id for id, spec in ENVIRONMENTS.items() if type(spec.body).__module__.startswith("homing.")]
+    assert not [id for id in ours if pages.family_of(id) is None and not id.startswith("arm_")]
+
+
+def test_films_of_environments_are_small():
+    films = list((ROOT / "docs" / "images" / "films").glob("*.webp"))
+    assert films and all(film.stat().st_size <= 300_000 for film in films)
+
+
+def test_the_best_known_results_are_those_of_the_files(tools):
+    import make_env_pages as pages
+
+    best = pages.best_result("ant_big_maze")
+    assert best is not None and best.file == "learn_srl_ant_big_maze_h200.jsonl"
+    assert best.success == pytest.approx(0.949, abs=1e-3) and best.seeds == 3
+    assert pages.named("learn_sac_her_random_goals_ant_5m_cpu") == ("ant", "sac")
+    assert pages.named("learn_crl_ant_u_maze_bfloat16_h200") == ("ant_u_maze", "crl")
