@@ -30,7 +30,7 @@ def table() -> str:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for id in env_ids():
-        i = make(id).spec
+        i = make_env_pages.info(id)
         alias = ", ".join(f"`{a}`" for a, own in ALIASES.items() if own == id)
         goal = ", ".join(i.goal_names)
         early = "yes" if i.ends_early else "no"
@@ -54,7 +54,7 @@ def gallery() -> str:
         "Every environment at a start of its own; green marks the goal. Sizes and options are in the "
         "[table](environments.md), `homing render ENV --out film.mp4` shows one moving.",
     ]
-    specs = {id: make(id).spec for id in env_ids()}
+    specs = {id: make_env_pages.info(id) for id in env_ids()}
     for body in dict.fromkeys(spec.body for spec in specs.values()):
         parts.append(f"## {body.replace('_', ' ').capitalize()}")
         cards = [_card(id, spec) for id, spec in specs.items() if spec.body == body]

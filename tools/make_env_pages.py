@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import re
 from collections import deque
@@ -15,6 +16,7 @@ from homing.config.recipes import measure, recipe_for
 from homing.envs import env_ids, make
 from homing.envs.arenas import Maze
 from homing.envs.goals import Around, Box, Cells, FreeCells, Points, Ring
+from homing.envs.info import EnvInfo
 from homing.envs.registry import get_spec
 from homing.envs.tasks import Soccer
 from homing.policies import shipped_names
@@ -63,6 +65,12 @@ class Result(NamedTuple):
     file: str
 
 
+@functools.cache
+def info(id: str) -> EnvInfo:
+    """Sizes and names of an environment, which take a moment to find."""
+    return make(id).spec
+
+
 def ids_of(family: str) -> list[str]:
     """The environments of a page."""
     return [id for id in env_ids() if family_of(id) == family]
@@ -99,7 +107,7 @@ def environments(ids: Sequence[str]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for id in ids:
-        i, spec = make(id).spec, get_spec(id)
+        i, spec = info(id), get_spec(id)
         early = "when it falls" if i.ends_early else "no"
         goal = ", ".join(f"`{name}`" for name in i.goal_names)
         rows.append(
@@ -170,9 +178,9 @@ def states(ids: Sequence[str]) -> str:
     parts = ["## State"]
     layouts: dict[tuple[str, ...], list[str]] = {}
     for id in ids:
-        layouts.setdefault(make(id).spec.state_names, []).append(id)
+        layouts.setdefault(info(id).state_names, []).append(id)
     for names, shared in layouts.items():
-        action = make(shared[0]).spec.action_dim
+        action = info(shared[0]).action_dim
         whose = "" if len(layouts) == 1 else f" of {', '.join(f'`{id}`' for id in shared)}"
         parts.append(f"{len(names)} entries{whose}; {action} actions in [−1, 1].")
         parts.append(_state_table(names))
@@ -229,6 +237,7 @@ def best_result(id: str) -> Result | None:
     return max((r for own, r in recorded() if own == id), default=None)
 
 
+@functools.cache
 def recorded() -> list[tuple[str, Result]]:
     """Every recorded training under results/, with its environment."""
     found = []

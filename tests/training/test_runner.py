@@ -113,7 +113,7 @@ def test_a_run_without_a_checkpoint_makes_the_evaluation_at_the_start_again(whol
     path, _ = whole
     folder = RunFolder(tmp_path / "run")
     first = RunFolder(path).rows()[:2]
-    folder.write_config(probe_config())
+    folder.path.mkdir()
     folder.append(first)
     (member,) = members_of([(folder, probe_config())])
     warned: list[str] = []
