@@ -239,7 +239,7 @@ def test_a_seed_that_diverges_is_reported_marked_and_harmless(tmp_path, whole, m
     rows, healthy = results(path)[0], results(whole[0])[0]
     assert [row for row in rows if row["seed"] == 3] == [row for row in healthy if row["seed"] == 3]
     for row in rows:
-        if row["seed"] == 4:
+        if row["seed"] == 4 and row["step"]:  # learning tells
             assert set(row) == {"seed", "iteration", "step", "updates", "finite"}
             assert row["finite"] is False
     summary = RunFolder(path).summary()
@@ -305,6 +305,6 @@ def test_training_from_python_takes_settings_by_name(tmp_path):
         tensorboard="off",
         **changes,
     )
-    assert [step for step, _ in trained.curve(5)] == [240, 400]
+    assert [step for step, _ in trained.curve(5)] == [0, 240, 400]
     assert trained.policy()(np.zeros(2), np.zeros(2)).shape == (2,)
     assert dataclasses.replace(SAVE, checkpoint_minutes=10) == RunFolder(trained.path).config().save
