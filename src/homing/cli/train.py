@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -226,7 +227,7 @@ def _tell(trained: Any, quiet: bool) -> None:
 
     summary = RunFolder(trained.path).summary() or {}
     print_summary(f"after {summary.get('step', 0):,} steps", summary.get("last", {}))
-    print(f"run: {trained.path}")
-    for what, command in (("play", "play"), ("curves", "report"), ("film", "render")):
-        more = " --out film.mp4" if command == "render" else ""
-        print(f"{what + ':':8s}homing {command} {trained.path}{more}")
+    path = shlex.quote(str(trained.path))
+    print(f"run:    {path}")
+    for what, command in (("play", "play {}"), ("curves", "report {}"), ("film", "render {} --out film.mp4")):
+        print(f"{what + ':':8s}homing {command.format(path)}")
