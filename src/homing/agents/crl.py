@@ -18,7 +18,7 @@ from homing.losses import contrastive
 from homing.losses.energies import ENERGIES
 from homing.losses.log_sums import l2_log_sums
 from homing.losses.survival import geometric_survival_loss
-from homing.networks import ADAM, Fit, Member, NetConfig, Stack, adam
+from homing.networks import Fit, Member, NetConfig, Stack, adam
 from homing.types import Array, Key, Metrics, Obs, Relabel, TransitionIndex, UpdateContext, is_static
 
 
@@ -113,7 +113,7 @@ class CRL(OffPolicyAgent[Fit, CRLBatch]):
 
     def init(self, key: Key) -> Fit:
         params = {"nets": self.nets.init(key), "log_alpha": jnp.zeros((), jnp.float32)}
-        return Fit(params=params, opt_state=ADAM.init(params))
+        return Fit.start(params)
 
     def act(self, learner: Fit, obs: Obs, key: Key, *, explore: bool) -> Array:
         mean, log_std = self.policy(learner.params, obs)

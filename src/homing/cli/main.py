@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from homing import plugins
 from homing.cli import completion as cli_completion
+from homing.cli import evaluate as cli_evaluate
 from homing.cli import interrupts
 from homing.cli import policies as cli_policies
 from homing.cli import quickstart as cli_quickstart
@@ -26,6 +26,7 @@ from homing.cli import train as cli_train
 from homing.cli.arguments import ABOUT_IMPORT, Json, numbers, take_imports
 from homing.cli.bench import bench_app
 from homing.cli.guard import guarded
+from homing.cli.tables import add_names, console
 from homing.compile import export_cache
 from homing.errors import unknown
 from homing.version import __version__
@@ -57,7 +58,7 @@ def envs(
         print(json.dumps(rows, indent=1))
         return
     table = Table(title=f"{len(infos)} environments")
-    table.add_column("id", no_wrap=True, min_width=max(len(info.id) for info in infos))
+    add_names(table, "id", (info.id for info in infos))
     for heading in ("body", "task", "arena", "physics", "dt"):
         table.add_column(heading)
     for heading in ("state", "goal", "action", "within", "length"):
@@ -67,7 +68,7 @@ def envs(
         sizes = (i.state_dim, i.goal_dim, i.action_dim, f"{i.threshold:g}", i.episode_length)
         early = "yes" if i.ends_early else ""
         table.add_row(i.id, i.body, i.task, i.arena, i.physics, f"{i.dt:g}", *map(str, sizes), early)
-    _console(wide=True).print(table)
+    console().print(table)
 
 
 def _matching_envs(text: str) -> list[str]:
@@ -97,16 +98,11 @@ def doctor(json_: Json = False) -> None:
     else:
         for f in findings:
             mark = ("ok ", "green") if f.well else ("FIX", "red")
-            _console().print(Text.assemble(mark, f" {f.what}: {f.found}"), soft_wrap=True)
+            console().print(Text.assemble(mark, f" {f.what}: {f.found}"), soft_wrap=True)
             if not f.well:
-                _console().print(Text(f"    {f.fix}"), soft_wrap=True)
+                console().print(Text(f"    {f.fix}"), soft_wrap=True)
     if not all(f.well for f in findings):
         raise SystemExit(1)
-
-
-def _console(wide: bool = False) -> Console:
-    """A table must not be cut where the output is no terminal."""
-    return Console(width=160 if wide and not sys.stdout.isatty() else None)
 
 
 def command() -> None:
@@ -174,7 +170,7 @@ def _train() -> None:
 
 
 app.command(name="resume")(cli_train.resume)
-app.command(name="eval")(cli_train.evaluate)
+app.command(name="eval")(cli_evaluate.evaluate)
 app.command(name="report")(cli_report.report)
 app.command(name="watch")(cli_report.watch)
 app.command(name="render")(cli_show.render)

@@ -14,6 +14,7 @@ from rich.table import Table
 from homing.bounds import check_values
 from homing.cli import paths
 from homing.cli.arguments import Flag, Json
+from homing.cli.tables import add_names, console
 from homing.errors import ConfigError
 
 
@@ -83,6 +84,7 @@ def policies(
         json_: print JSON, with the whole cards, instead of a table
     """
     from homing.policies import find_policies, shipped, shipped_names
+    from homing.runs.progress import human_count
 
     if policy is not None:
         _show_card(find_policies(policy), json_)
@@ -92,17 +94,16 @@ def policies(
         print(json.dumps({name: p.card for name, p in found.items()}, indent=1))
         return
     table = Table(title=f"{len(found)} shipped policies: homing play NAME")
-    # The name is what one types: other columns may wrap, it may not.
-    table.add_column("name", no_wrap=True, min_width=max(map(len, found), default=0))
-    for heading in ("environment", "agent"):
-        table.add_column(heading)
+    add_names(table, "name", found)
+    add_names(table, "environment", (p.choice.env for p in found.values()))
+    table.add_column("agent")
     for heading in ("steps", "seeds", "success", "size"):
         table.add_column(heading, justify="right")
     for name, p in found.items():
         size = f"{shipped(name).stat().st_size / 1024:,.0f} KiB"
-        steps = f"{p.card['step']:,}" if "step" in p.card else ""
+        steps = human_count(p.card["step"]) if "step" in p.card else ""
         table.add_row(name, p.choice.env, p.agent_name, steps, str(len(p.seeds)), _success(p), size)
-    Console().print(table)
+    console().print(table)
 
 
 def _success(policies: Any) -> str:

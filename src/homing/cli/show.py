@@ -47,7 +47,7 @@ def render(
 
     Args:
         what: run folders, policy files, shipped policies, or the id of an environment
-        out: a film (.mp4, .gif) or its last step (.png); figures of --paths and --map are .png, .pdf or .svg
+        out: a film (.mp4, .webp, .gif) or its last step (.png); figures of --paths and --map are .png, .pdf or .svg
         goal: fixed goal, instead of sampled ones
         seed: seeds whose policies to show: 0,1,2, best or all; the first of each run by default
         which: the last policies of a run or the best
@@ -92,7 +92,7 @@ def _check_out(out: Path, figure: bool) -> None:
     if figure:
         from homing.viz.plots import check_output
     else:
-        from homing.viz.render import check_output
+        from homing.viz.video_files import check_output
     check_output(out)
 
 

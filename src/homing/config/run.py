@@ -27,6 +27,8 @@ class SaveConfig:
     """Checkpoints kept; an older one serves where the newest is damaged."""
     final_checkpoint: bool = True
     """Make one more checkpoint at the end of the run."""
+    eval_at_start: bool = True
+    """Evaluate before the first step too, so that curves begin with the untrained policy."""
     tensorboard: Literal["auto", "on", "off"] = "auto"
     """TensorBoard events; auto writes them where tensorboardX is installed."""
     wandb: Literal["off", "offline", "online"] = "off"
