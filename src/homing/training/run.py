@@ -226,7 +226,7 @@ class Run:
         measured = {f"train/{name}": v for name, v in self.tally.means().items()}
         measured |= {name if "/" in name else f"eval/{name}": v for name, v in sorted(scores.items())}
         times = {
-            "speed/env_steps_per_second": self.plan.seeds * self.tally.steps / self.tally.seconds,
+            self._speed_name: self.plan.seeds * self.tally.steps / self.tally.seconds,
             "time/elapsed": self.elapsed,
             "time/evaluation": seconds,
         }
@@ -234,6 +234,10 @@ class Run:
         learner = self._gathered(train)
         if is_first():
             self._write(measured, times, learner)
+
+    @property
+    def _speed_name(self) -> str:
+        return f"speed/{'env_steps' if self.plan.collects else 'updates'}_per_second"
 
     def _write(self, measured: dict[str, Any], times: dict[str, float], learner: Any) -> None:
         step = self.plan.steps_at(self.iteration)
