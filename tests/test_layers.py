@@ -41,7 +41,20 @@ ALLOWED = {
     "studies": BASE
     | {"agents", "api", "compile", "config", "networks", "plugins", "report", "runs", "system", "training"},
     "cli": BASE
-    | {"agents", "api", "bench", "compile", "config", "envs", "play", "plugins", "policies", "report", "runs"}
+    | {
+        "agents",
+        "api",
+        "bench",
+        "compile",
+        "config",
+        "datasets",
+        "envs",
+        "play",
+        "plugins",
+        "policies",
+        "report",
+        "runs",
+    }
     | {"studies", "system", "training", "viz"},
     "__main__": {"cli"},
 }
