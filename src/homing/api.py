@@ -237,18 +237,32 @@ def export(
     which: Which = "last",
     episodes: int | None = None,
     half: bool = False,
+    hf: bool = False,
+    license: str = "apache-2.0",
 ) -> Path:
     """Write policies of a run, with a model card, to one small file that `load` reads.
 
+    run:      a run's folder, a policy file or the name of a shipped policy
+    out:      a .safetensors file, an .onnx file (one seed, no card) or, with `hf`, a new folder
     seed:     one of the run's seeds, the most successful or all
     episodes: evaluate them on this many fresh episodes, instead of quoting the run's own evaluation
     half:     store weights in 16 bits
+    hf:       write a folder with the policy file and a model card in Hugging Face's form
+    license:  identifier of the license that the folder's card names
     """
-    from homing.policies.export import export
+    from homing.policies.export import export, export_folder, export_graph
 
     _check_path("run", run)
     _check_path("out", out)
     check_values(episodes=episodes)
+    if hf:
+        return export_folder(run, out, license=license, seed=seed, which=which, episodes=episodes, half=half)
+    if Path(out).suffix == ".onnx":
+        if episodes is not None or half:
+            raise ConfigError(
+                "an ONNX file has no model card and 32-bit weights; leave out episodes and half"
+            )
+        return export_graph(run, out, seed=seed, which=which)
     return export(run, out, seed=seed, which=which, episodes=episodes, half=half)
 
 

@@ -15,6 +15,8 @@ from homing.bounds import check_values
 from homing.cli import paths
 from homing.cli.arguments import Flag, Json
 
+ONNX = ".onnx"
+
 
 def export(
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
@@ -23,29 +25,44 @@ def export(
     which: Literal["last", "best"] = "last",
     episodes: int | None = None,
     float16: Flag = False,
+    hf: Flag = False,
+    license: str = "apache-2.0",
     cpu: Flag = False,
 ) -> None:
-    """Write trained policies of a run, with a model card, to one small file.
+    """Write trained policies, with a model card, to one small file; or one of them as an ONNX model.
 
     Args:
-        run: folder of the run
-        out: file to write; its name ends in .safetensors
+        run: folder of a run, a policy file, or the name of a shipped policy
+        out: file to write; its name ends in .safetensors or .onnx. With --hf, a new folder
         seed: the most successful seed, all of them, or one by its number
         which: the last policies or those of the best evaluation
         episodes: evaluate on this many fresh episodes; by default the card quotes the run's own evaluation
         float16: store numbers in 16 bits, which halves the file
+        hf: write a folder with the policy and a model card in Hugging Face's form, ready to be uploaded
+        license: identifier of the license that the model card names
         cpu: compute on the CPU, even if there is a GPU
     """
     from homing import api
     from homing.policies.card import SCORE
-    from homing.policies.store import check_file, read_policies
-    from homing.runs.folder import RunFolder
+    from homing.policies.hugging_face import check_folder, policy_file
+    from homing.policies.store import check_file, locate, read_policies
 
     check_values(episodes=episodes)
-    check_file(paths.check_file("--out", out))
-    RunFolder.existing(run)
+    if hf:
+        check_folder(paths.check_folder("--out", out), license)
+    elif paths.check_file("--out", out).suffix != ONNX:
+        check_file(out)
+    locate(run)
     api.choose_device(cpu)
-    path = api.export(run, out, seed=seed, which=which, episodes=episodes, half=float16)  # type: ignore[arg-type]
+    path = api.export(
+        run, out, seed=seed, which=which, episodes=episodes, half=float16, hf=hf, license=license
+    )  # type: ignore[arg-type]
+    if path.suffix == ONNX:
+        print(f"wrote {path} ({path.stat().st_size / 1024:,.0f} KiB): state, goal -> action")
+        return
+    if hf:
+        print(f"wrote {path}: {', '.join(sorted(file.name for file in path.iterdir()))}")
+        path = policy_file(path)
     written = read_policies(path)
     scores = "; ".join(
         f"seed {row['seed']}" + (f" {SCORE} {row[SCORE]:.3g}" if SCORE in row else "")

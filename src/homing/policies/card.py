@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from homing.config.presets import preset
@@ -82,7 +83,7 @@ def run_card(folder: RunFolder, config: RunConfig, which: str, iteration: int) -
         "run": folder.path.name,
         "which": which,
         "iteration": iteration,
-        "config": to_json(config),
+        "config": _settings(config),
         "changed": changed(config),
         "scores": [_scores(row) for row in rows],
     }
@@ -92,6 +93,14 @@ def run_card(folder: RunFolder, config: RunConfig, which: str, iteration: int) -
     if sessions:
         card["trained"] = {key: sessions[-1][key] for key in _SESSION if key in sessions[-1]}
     return card
+
+
+def _settings(config: RunConfig) -> Card:
+    """A run's settings; of a dataset only the name, not where it lay."""
+    settings = to_json(config)
+    if config.data is not None:
+        settings["data"] = {"path": Path(config.data.path).name, "sha256": config.data.sha256}
+    return settings
 
 
 def changed(config: RunConfig) -> Card:
@@ -210,11 +219,12 @@ def _differences(card: Mapping[str, Any]) -> str:
 def _training(card: Mapping[str, Any]) -> str:
     if "step" not in card:
         return ""
-    train = card.get("config", {}).get("train", {})
-    parts = [f"{card['step']:,} environment steps"]
+    config = card.get("config", {})
+    train, data = config.get("train", {}), config.get("data")
+    parts = [f"{card['step']:,} environment steps"] if data is None else ["a dataset"]
     parts += [f"{card['updates']:,} updates"] if "updates" in card else []
     parts += [f"batch size {train['batch_size']}"] if "batch_size" in train else []
-    parts += [f"{train['num_envs']} environments"] if "num_envs" in train else []
+    parts += [f"{train['num_envs']} environments"] if "num_envs" in train and data is None else []
     return ", ".join(parts) + (f"; the {card['which']} policy" if "which" in card else "")
 
 

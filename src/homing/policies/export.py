@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from homing.errors import ConfigError, HomingError
+from homing.policies import hugging_face, onnx_export
 from homing.policies.card import SCORE, best_seed, exported, measured_again
 from homing.policies.store import Policies, Which, check_file, find_policies, write_policies
 from homing.runs.policy_files import finite_seeds, halves
@@ -40,6 +41,30 @@ def export(
     if episodes is not None:
         card = measured_again(card, evaluated(chosen, None, episodes, FRESH), FRESH)
     return write_policies(out, dataclasses.replace(chosen, card=card), half)
+
+
+def export_folder(run: str | Path, out: str | Path, *, license: str = "apache-2.0", **options: Any) -> Path:
+    """A folder for a model hub: the policy file and its model card; `options` are those of `export`."""
+    folder = hugging_face.check_folder(out, license)
+    path = export(run, hugging_face.policy_file(folder), **options)
+    hugging_face.write_card(path, license)
+    return folder
+
+
+def export_graph(
+    run: str | Path, out: str | Path, *, seed: int | str = "best", which: Which = "last"
+) -> Path:
+    """One policy as an ONNX model."""
+    onnx_export.library()
+    if Path(out).is_dir():
+        raise ConfigError(f"{out} is a folder; name a file in it")
+    policies = find_policies(run, which)
+    seeds, _ = chosen_seeds(policies, seed)
+    if len(seeds) > 1:
+        raise ConfigError(
+            f"an ONNX file holds one policy; choose one of the seeds {', '.join(map(str, seeds))}"
+        )
+    return onnx_export.export_onnx(policies, out, seeds[0])
 
 
 def rounded(policies: Policies) -> Policies:
