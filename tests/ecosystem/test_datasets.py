@@ -145,12 +145,10 @@ def test_a_shipped_policy_goes_to_minari_and_back_and_its_environment_is_recover
     assert "already" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "name", ["x", "a b/c-v0", "../x-v0", "walk/test-v0", "homing/walk/test", "", "/etc/x-v0"]
-)
+@pytest.mark.parametrize("name", ["x", "a b/c-v0", "../x-v0", "test-v0", "homing/walk/test", "", "/etc/x-v0"])
 def test_bad_ids_are_refused(name, home):
     pytest.importorskip("minari")
-    with pytest.raises(ConfigError, match="named namespace/env/name-v0|no id of a Minari dataset"):
+    with pytest.raises(ConfigError, match="named namespace/env/name-v0"):
         minari_files.check_id(name)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -15,6 +16,7 @@ from homing.envs.base import GoalEnv
 from homing.errors import ConfigError, HomingError, shown
 from homing.version import __version__
 
+ID = re.compile(r"\w[\w-]*(/\w[\w-]*)+-v\d+", re.ASCII)
 ENTRY_POINT = "homing.adapters.gymnasium:HomingEnv"
 
 
@@ -37,13 +39,7 @@ def gymnasium_id(env: str) -> str:
 def check_id(dataset_id: str) -> str:
     """Refuse an id that Minari would not take, or that is there already."""
     minari = library()
-    try:
-        namespace, _, _, version = minari.dataset.minari_dataset.parse_dataset_id(dataset_id)
-    except (ValueError, TypeError) as error:
-        raise ConfigError(
-            f"{shown(dataset_id)} is no id of a Minari dataset; write namespace/env/name-v0"
-        ) from error
-    if version is None or namespace is None:
+    if not ID.fullmatch(dataset_id):
         raise ConfigError(f"a Minari dataset is named namespace/env/name-v0, not {shown(dataset_id)}")
     if dataset_id in minari.list_local_datasets():
         raise ConfigError(f"there is a Minari dataset {dataset_id} already; choose another --out")
