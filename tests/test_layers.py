@@ -37,7 +37,7 @@ ALLOWED = {
     "bench": BASE
     | {"agents", "compile", "config", "data", "envs", "networks", "report", "system", "training"},
     "api": BASE | {"compile", "config", "plugins", "policies", "runs", "system", "training"},
-    "__init__": BASE | {"api", "envs"},
+    "__init__": BASE | {"api", "envs", "policies"},
     "studies": BASE
     | {"agents", "api", "compile", "config", "networks", "plugins", "report", "runs", "system", "training"},
     "cli": BASE

@@ -250,20 +250,13 @@ def export(
     hf:       write a folder with the policy file and a model card in Hugging Face's form
     license:  identifier of the license that the folder's card names
     """
-    from homing.policies.export import export, export_folder, export_graph
+    from homing.policies.export import export_as
 
     _check_path("run", run)
     _check_path("out", out)
     check_values(episodes=episodes)
-    if hf:
-        return export_folder(run, out, license=license, seed=seed, which=which, episodes=episodes, half=half)
-    if Path(out).suffix == ".onnx":
-        if episodes is not None or half:
-            raise ConfigError(
-                "an ONNX file has no model card and 32-bit weights; leave out episodes and half"
-            )
-        return export_graph(run, out, seed=seed, which=which)
-    return export(run, out, seed=seed, which=which, episodes=episodes, half=half)
+    options: dict[str, Any] = {"seed": seed, "which": which, "episodes": episodes, "half": half}
+    return export_as(run, out, hf, license, **options)
 
 
 def evaluate(

@@ -15,8 +15,6 @@ from homing.bounds import check_values
 from homing.cli import paths
 from homing.cli.arguments import Flag, Json
 
-ONNX = ".onnx"
-
 
 def export(
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
@@ -44,6 +42,7 @@ def export(
     """
     from homing import api
     from homing.policies.card import SCORE
+    from homing.policies.export import ONNX
     from homing.policies.hugging_face import check_folder, policy_file
     from homing.policies.store import check_file, locate, read_policies
 

@@ -23,6 +23,7 @@ from homing.cli.arguments import (
     split,
     value_of,
 )
+from homing.cli.offline import check_collection, loop_settings
 from homing.cli.paths import check_folder
 from homing.errors import ConfigError
 
@@ -128,7 +129,7 @@ def train(args: list[str]) -> None:
     with numbers:
         asked = tyro.cli(kind, prog="homing train", description=about, args=args)
     _check_doubles(args)
-    _check_collection(args)
+    check_collection(args)
     steps = value_of("--steps", args) or value_of("--total-steps", args)
     config = _config(asked, steps is not None)
     if asked.out is not None:
@@ -143,33 +144,13 @@ def _check_doubles(args: Sequence[str]) -> None:
             raise ConfigError(f"{one} and {other} set the same thing; give one of them")
 
 
-def _check_collection(args: Sequence[str]) -> None:
-    """Refuse flags of collection beside a dataset."""
-    from homing.config.offpolicy import COLLECTION
-    from homing.config.run import check_offline_changes
-
-    if value_of("--data", args) is not None:
-        given = {arg.partition("=")[0].lstrip("-").replace("-", "_") for arg in args if arg[:2] == "--"}
-        check_offline_changes(name for name in COLLECTION if name in given)
-
-
-def _loop_settings(asked: Any, steps_given: bool) -> Any:
-    """Settings of the training loop; with a dataset, steps are updates."""
-    from homing.config.offpolicy import TrainConfig, offline
-
-    train = asked.train if asked.steps is None else dataclasses.replace(asked.train, total_steps=asked.steps)
-    if asked.data is None or not isinstance(train, TrainConfig):
-        return train
-    return offline(train, train.total_steps if steps_given else None)
-
-
 def _config(asked: Any, steps_given: bool) -> Any:
     from homing.config.run import DataFile, RunConfig
 
     return RunConfig(
         agent=asked.agent,
         env=asked.env,
-        train=_loop_settings(asked, steps_given),
+        train=loop_settings(asked, steps_given),
         settings=asked.settings,
         seeds=_seeds(asked),
         preset=asked.preset,

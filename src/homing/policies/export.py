@@ -21,6 +21,7 @@ from homing.training.seeds import evaluate_learners
 
 # Starts and goals of an export's evaluation are those of no run: runs fold theirs from small seeds.
 FRESH = 20_261_115
+ONNX = ".onnx"
 
 
 def export(
@@ -32,7 +33,7 @@ def export(
     episodes: int | None = None,
     half: bool = False,
 ) -> Path:
-    """`homing.export`."""
+    """Write a policy file."""
     check_file(out)
     policies = find_policies(run, which)
     seeds, how = chosen_seeds(policies, seed)
@@ -43,7 +44,18 @@ def export(
     return write_policies(out, dataclasses.replace(chosen, card=card), half)
 
 
-def export_folder(run: str | Path, out: str | Path, *, license: str = "apache-2.0", **options: Any) -> Path:
+def export_as(run: str | Path, out: str | Path, hf: bool, license: str, **options: Any) -> Path:
+    """`homing.export`: a policy file, an ONNX model, or a folder for a model hub."""
+    if hf:
+        return export_folder(run, out, license, **options)
+    if Path(out).suffix != ONNX:
+        return export(run, out, **options)
+    if options.pop("episodes") is not None or options.pop("half"):
+        raise ConfigError("an ONNX file has no model card and 32-bit weights; leave out episodes and float16")
+    return export_graph(run, out, **options)
+
+
+def export_folder(run: str | Path, out: str | Path, license: str, **options: Any) -> Path:
     """A folder for a model hub: the policy file and its model card; `options` are those of `export`."""
     folder = hugging_face.check_folder(out, license)
     path = export(run, hugging_face.policy_file(folder), **options)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import jax
 
+from homing.bounds import check_values
 from homing.config.plan import human_bytes
 from homing.datasets import minari_files, npz
 from homing.datasets.collect import Exploration, collect, with_exploration
@@ -151,3 +152,49 @@ def plan_export(
     policies.one(planned.policy_seed)
     planned.check()
     return planned
+
+
+def export_data(
+    source: str | Path,
+    out: str | Path | None = None,
+    *,
+    episodes: int,
+    format: Format = "ogbench",
+    noise: float = 0.0,
+    random_actions: float = 0.0,
+    seed: int = 0,
+    val_fraction: float = 0.1,
+    **options: Any,
+) -> list[str]:
+    """Roll a policy out in its environment and write the episodes; the names of what was written.
+
+    source:         a run's folder, a policy file or the name of a shipped policy
+    out:            an .npz file, or an id such as homing/ant/crl-v0 for Minari; it must not exist
+    noise:          standard deviation of Gaussian noise on every action
+    random_actions: fraction of steps with a uniformly random action
+    seed:           random seed of starts, goals and noise
+    val_fraction:   fraction of the episodes that go to a second file, NAME-val.npz
+    options:        env and episode_length, if not the policy's; policy_seed and which; explore, to sample actions
+    """
+    check_values(
+        episodes=episodes,
+        noise=noise,
+        random_actions=random_actions,
+        seed=seed,
+        val_fraction=val_fraction,
+        episode_length=options.get("episode_length"),
+    )
+    if unknown_names := set(options) - {"env", "episode_length", "policy_seed", "which", "explore"}:
+        raise ConfigError(f"export_data has no option {sorted(unknown_names)[0]!r}")
+    exploration = Exploration(float(noise), float(random_actions))
+    planned = plan_export(
+        source,
+        episodes=episodes,
+        format=format,
+        out=out,
+        exploration=exploration,
+        seed=seed,
+        val_fraction=val_fraction,
+        **options,
+    )
+    return planned.write(planned.collected())
