@@ -62,7 +62,7 @@ def test_few_blocks_are_left_out():
 
 
 # Pages that train for most of a minute; the others keep the mechanism tested at every change.
-LONG = ("docs/training.md", "docs/howto/own-loss.md")
+LONG = ("docs/training.md", "docs/howto/own-loss.md", "docs/ecosystem/data.md")
 RUN = [
     pytest.param(page, marks=[pytest.mark.slow] if name_of(page) in LONG else [], id=name_of(page))
     for page in PAGES

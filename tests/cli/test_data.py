@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -139,6 +140,22 @@ def test_training_refuses_in_one_message(args, message, capsys, tmp_path, monkey
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("package", "args"),
+    [
+        ("minari", ("data", "export", "POLICY", "--episodes", "2", "--format", "minari")),
+        ("minari", ("data", "info", "homing/walk/x-v0")),
+        ("onnx", ("export", "POLICY", "--out", "x.onnx")),
+    ],
+)
+def test_a_missing_package_is_named_with_its_extra(package, args, policy, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, package, None)
+    given = [str(policy) if arg == "POLICY" else arg for arg in args]
+    assert f"pip install 'homing[{package}]'" in refused(capsys, *given)
+    assert not list(tmp_path.iterdir())
+
+
 # Policies for others.
 
 
@@ -170,6 +187,7 @@ def test_a_card_names_no_path_of_the_dataset(tmp_path):
     config = run_config("gcbc", "walk", preset_name="quickstart", data=data)
     card = run_card(RunFolder(tmp_path), config, "last", 1)
     assert card["config"]["data"] == {"path": "walk.npz", "sha256": "0" * 64}
+    assert card["changed"] == {}
 
 
 def test_written_datasets_are_whole_or_absent(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from homing.config.offpolicy import offline
 from homing.config.presets import preset
 from homing.config.run import RunConfig, to_json
 from homing.errors import HomingError
@@ -106,7 +107,8 @@ def _settings(config: RunConfig) -> Card:
 def changed(config: RunConfig) -> Card:
     """Settings that differ from the preset, as it is now, by dotted name."""
     usual = preset(config.agent, config.preset, config.env)
-    pairs = ((config.train, usual.train), (config.settings, usual.agent))
+    train = usual.train if config.data is None else offline(usual.train)
+    pairs = ((config.train, train), (config.settings, usual.agent))
     differ: Card = {}
     for ours, theirs in pairs:
         theirs = _flat(dataclasses.asdict(theirs))
