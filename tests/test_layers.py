@@ -28,8 +28,9 @@ ALLOWED = {
     "config": BASE | {"agents", "data", "envs", "networks", "plugins"},
     "system": BASE | {"compile", "physics"},
     "runs": BASE | {"config", "networks", "system"},
-    "training": BASE | {"agents", "compile", "config", "data", "envs", "networks", "runs"},
-    "policies": BASE | {"agents", "config", "envs", "networks", "plugins", "runs", "training"},
+    "datasets": BASE | {"config", "data", "envs", "runs"},
+    "training": BASE | {"agents", "compile", "config", "data", "datasets", "envs", "networks", "runs"},
+    "policies": BASE | {"agents", "config", "datasets", "envs", "networks", "plugins", "runs", "training"},
     "viz": BASE | {"agents", "config", "data", "envs", "physics", "policies", "runs"},
     "play": BASE | {"agents", "config", "data", "envs", "physics", "policies", "training", "viz"},
     "adapters": BASE | {"compile", "envs", "physics", "viz"},
@@ -37,13 +38,13 @@ ALLOWED = {
     "bench": BASE
     | {"agents", "compile", "config", "data", "envs", "networks", "report", "system", "training"},
     "api": BASE | {"compile", "config", "plugins", "policies", "runs", "system", "training"},
-    "__init__": BASE | {"api", "envs"},
+    "__init__": BASE | {"api", "envs", "policies"},
     "quickstart": BASE | {"api", "envs", "runs", "viz"},
     "studies": BASE
     | {"agents", "api", "compile", "config", "envs", "networks", "plugins", "report", "runs", "system"}
     | {"training"},
     "cli": BASE
-    | {"agents", "api", "bench", "compile", "config", "envs", "play", "plugins", "policies"}
+    | {"agents", "api", "bench", "compile", "config", "datasets", "envs", "play", "plugins", "policies"}
     | {"quickstart", "report", "runs", "studies", "system", "training", "viz"},
     "__main__": {"cli"},
 }

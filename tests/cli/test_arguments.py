@@ -126,7 +126,8 @@ def test_every_flag_has_a_sentence(capsys, agent):
 
 COMMANDS = """
 bench physics, bench train, bench learner, bench scaling, study list, study plan, study run, study retry,
-study status, study report, study merge, resume, eval, report, watch, render, play, export, policies, envs
+study status, study report, study merge, resume, eval, report, watch, render, play, export, policies, envs,
+data export, data import, data info
 """
 
 

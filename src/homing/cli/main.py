@@ -132,6 +132,10 @@ def _dispatch(args: list[str]) -> None:
         from homing.cli.study import study_app
 
         _run_app("study", study_app, "Studies: grids of runs, and the figures they make.", args[1:])
+    elif args[:1] == ["data"]:
+        from homing.cli.data import data_app
+
+        _run_app("data", data_app, "Datasets: written from a policy, read from other libraries.", args[1:])
     elif args[:1] == ["bench"]:
         _run_app("bench", bench_app, "Measure speed on this machine.", args[1:])
     else:
@@ -157,6 +161,11 @@ def _check_command(kind: str, commands: Any, args: Sequence[str]) -> None:
 @app.command(name="bench")
 def _bench() -> None:
     """Measure speed on this machine: `homing bench train`, `learner`, `physics`, `scaling`."""
+
+
+@app.command(name="data")
+def _data() -> None:
+    """Write datasets of a policy's episodes and read those of others: `homing data export`, `import`, `info`."""
 
 
 @app.command(name="study")

@@ -27,33 +27,41 @@ def export(
     float16: Flag = False,
     chain: int | None = None,
     chain_steps: int | None = None,
+    hf: Flag = False,
+    license: str = "apache-2.0",
     cpu: Flag = False,
 ) -> None:
-    """Write trained policies of a run, with a model card, to one small file.
+    """Write trained policies, with a model card, to one small file; or one of them as an ONNX model.
 
     Args:
-        run: folder of the run
-        out: file to write; its name ends in .safetensors
+        run: folder of a run, a policy file, or the name of a shipped policy
+        out: file to write; its name ends in .safetensors or .onnx. With --hf, a new folder
         seed: the most successful seed, all of them, or one by its number
         which: the last policies or those of the best evaluation
         episodes: evaluate on this many fresh episodes; by default the card quotes the run's own evaluation
         float16: store numbers in 16 bits, which halves the file
         chain: evaluate along chains of this many goals as well, without a reset between them
         chain_steps: steps for each goal of a chain; the time limit of an episode by default
+        hf: write a folder with the policy and a model card in Hugging Face's form, ready to be uploaded
+        license: identifier of the license that the model card names
         cpu: compute on the CPU, even if there is a GPU
     """
     from homing import api
     from homing.policies.card import SCORE
-    from homing.policies.store import check_file, read_policies
-    from homing.runs.folder import RunFolder
+    from homing.policies.export import ONNX
+    from homing.policies.hugging_face import check_folder, policy_file
+    from homing.policies.store import check_file, locate, read_policies
 
     check_values(episodes=episodes, chain=chain, chain_steps=chain_steps)
     if chain_steps is not None and chain is None:
         raise ConfigError(
             "--chain-steps is the time for each goal of a chain; give --chain, the number of goals"
         )
-    check_file(paths.check_file("--out", out))
-    RunFolder.existing(run)
+    if hf:
+        check_folder(paths.check_folder("--out", out), license)
+    elif paths.check_file("--out", out).suffix != ONNX:
+        check_file(out)
+    locate(run)
     api.choose_device(cpu)
     path = api.export(
         run,
@@ -64,7 +72,15 @@ def export(
         half=float16,
         chain=chain,
         chain_steps=chain_steps,
+        hf=hf,
+        license=license,
     )
+    if path.suffix == ONNX:
+        print(f"wrote {path} ({path.stat().st_size / 1024:,.0f} KiB): state, goal -> action")
+        return
+    if hf:
+        print(f"wrote {path}: {', '.join(sorted(file.name for file in path.iterdir()))}")
+        path = policy_file(path)
     written = read_policies(path)
     scores = "; ".join(
         f"seed {row['seed']}" + (f" {SCORE} {row[SCORE]:.3g}" if SCORE in row else "")

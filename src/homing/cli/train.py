@@ -21,6 +21,7 @@ from homing.cli.arguments import (
     value_of,
 )
 from homing.cli.evaluate import Run, print_summary
+from homing.cli.offline import check_collection, loop_settings
 from homing.cli.paths import check_folder
 from homing.errors import ConfigError
 
@@ -30,7 +31,7 @@ class TrainArguments:
     """Arguments of `homing train` that do not depend on the agent."""
 
     agent: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="AGENT")]
-    """The agent, which decides the flags below: crl, srl, sac, td3, ppo, a registered one, or best."""
+    """The agent, which decides the flags below: crl, srl, sac, td3, ppo, gcbc, a registered one, or best."""
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
     """The environment: an id that `homing envs` lists."""
     seeds: int = 1
@@ -38,9 +39,11 @@ class TrainArguments:
     seed_list: str | None = None
     """The seeds themselves, instead of --seeds, for instance 3,4."""
     steps: int | None = None
-    """Environment steps of each seed, for instance 50M; short for --total-steps."""
+    """Environment steps of each seed, for instance 50M; with --data, updates. Short for --total-steps."""
     preset: str = "paper"
     """Settings to start from; every flag below changes one of them."""
+    data: Path | None = None
+    """Learn from this dataset (.npz) instead of collecting; see homing data."""
     out: Path | None = None
     """A new folder for the run; runs/ENV-AGENT-TIME by default."""
     eval_env: str | None = None
@@ -122,7 +125,9 @@ def train(args: list[str]) -> None:
     with numbers:
         asked = tyro.cli(kind, prog="homing train", description=about, args=args)
     _check_doubles(args)
-    config = _config(asked)
+    check_collection(args)
+    steps = value_of("--steps", args) or value_of("--total-steps", args)
+    config = _config(asked, steps is not None)
     if asked.out is not None:
         check_folder("--out", asked.out)
     _train(asked, config)
@@ -135,14 +140,13 @@ def _check_doubles(args: Sequence[str]) -> None:
             raise ConfigError(f"{one} and {other} set the same thing; give one of them")
 
 
-def _config(asked: Any) -> Any:
-    from homing.config.run import RunConfig
+def _config(asked: Any, steps_given: bool) -> Any:
+    from homing.config.run import DataFile, RunConfig
 
-    steps = asked.train.total_steps if asked.steps is None else asked.steps
     return RunConfig(
         agent=asked.agent,
         env=asked.env,
-        train=dataclasses.replace(asked.train, total_steps=steps),
+        train=loop_settings(asked, steps_given),
         settings=asked.settings,
         seeds=_seeds(asked),
         preset=asked.preset,
@@ -153,6 +157,7 @@ def _config(asked: Any) -> Any:
         env_options=parse_options(asked.env_option),
         imports=plugins.modules_for(asked.agent, (asked.env, asked.eval_env)),
         save=asked.save,
+        data=None if asked.data is None else DataFile(str(asked.data.absolute())),
     )
 
 

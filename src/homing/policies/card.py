@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from homing.config.offpolicy import offline
 from homing.config.presets import preset
 from homing.config.run import RunConfig, to_json
 from homing.errors import HomingError
@@ -94,7 +96,7 @@ def run_card(folder: RunFolder, config: RunConfig, which: str, iteration: int) -
         "run": folder.path.name,
         "which": which,
         "iteration": iteration,
-        "config": to_json(config),
+        "config": _settings(config),
         "changed": changed(config),
         "scores": [_scores(row) for row in rows],
     }
@@ -106,10 +108,19 @@ def run_card(folder: RunFolder, config: RunConfig, which: str, iteration: int) -
     return card
 
 
+def _settings(config: RunConfig) -> Card:
+    """A run's settings; of a dataset only the name, not where it lay."""
+    settings = to_json(config)
+    if config.data is not None:
+        settings["data"] = {"path": Path(config.data.path).name, "sha256": config.data.sha256}
+    return settings
+
+
 def changed(config: RunConfig) -> Card:
     """Settings that differ from the preset, as it is now, by dotted name."""
     usual = preset(config.agent, config.preset, config.env)
-    pairs = ((config.train, usual.train), (config.settings, usual.agent))
+    train = usual.train if config.data is None else offline(usual.train)
+    pairs = ((config.train, train), (config.settings, usual.agent))
     differ: Card = {}
     for ours, theirs in pairs:
         theirs = _flat(dataclasses.asdict(theirs))
@@ -251,11 +262,12 @@ def _differences(card: Mapping[str, Any]) -> str:
 def _training(card: Mapping[str, Any]) -> str:
     if "step" not in card:
         return ""
-    train = card.get("config", {}).get("train", {})
-    parts = [f"{card['step']:,} environment steps"]
+    config = card.get("config", {})
+    train, data = config.get("train", {}), config.get("data")
+    parts = [f"{card['step']:,} environment steps"] if data is None else ["a dataset"]
     parts += [f"{card['updates']:,} updates"] if "updates" in card else []
     parts += [f"batch size {train['batch_size']}"] if "batch_size" in train else []
-    parts += [f"{train['num_envs']} environments"] if "num_envs" in train else []
+    parts += [f"{train['num_envs']} environments"] if "num_envs" in train and data is None else []
     return ", ".join(parts) + (f"; the {card['which']} policy" if "which" in card else "")
 
 

@@ -31,6 +31,7 @@ class OnPolicy:
     env: GoalEnv
     agent: OnPolicyAgent
     plan: OnPolicyPlan
+    data: None = None
 
     def init(self, key: Key) -> TrainState:
         train = first_state(self.env, self.agent, (), key)

@@ -220,11 +220,15 @@ class Run:
         measured |= {name if "/" in name else f"eval/{name}": v for name, v in sorted(scores.items())}
         times = {"time/elapsed": self.elapsed, "time/evaluation": seconds}
         if self.tally.steps:  # none at the start
-            times["speed/env_steps_per_second"] = self.plan.seeds * self.tally.steps / self.tally.seconds
+            times[self._speed_name] = self.plan.seeds * self.tally.steps / self.tally.seconds
         self.tally = Tally([True] * self.plan.seeds)
         learner = self.saver.gathered(train)
         if is_first():
             self._write(measured, times, learner)
+
+    @property
+    def _speed_name(self) -> str:
+        return f"speed/{'env_steps' if self.plan.collects else 'updates'}_per_second"
 
     def _write(self, measured: dict[str, Any], times: dict[str, float], learner: Any) -> None:
         step = self.plan.steps_at(self.iteration)
