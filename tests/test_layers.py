@@ -32,6 +32,7 @@ ALLOWED = {
     "policies": BASE | {"agents", "config", "envs", "networks", "plugins", "runs", "training"},
     "viz": BASE | {"agents", "config", "data", "envs", "physics", "policies", "runs"},
     "play": BASE | {"agents", "config", "data", "envs", "physics", "policies", "training", "viz"},
+    "share": BASE | {"data", "envs", "physics", "policies", "training", "viz"},
     "report": BASE | {"runs"},
     "bench": BASE
     | {"agents", "compile", "config", "data", "envs", "networks", "report", "system", "training"},
@@ -41,7 +42,7 @@ ALLOWED = {
     | {"agents", "api", "compile", "config", "networks", "plugins", "report", "runs", "system", "training"},
     "cli": BASE
     | {"agents", "api", "bench", "compile", "config", "envs", "play", "plugins", "policies", "report", "runs"}
-    | {"studies", "system", "training", "viz"},
+    | {"share", "studies", "system", "training", "viz"},
     "__main__": {"cli"},
 }
 
