@@ -22,7 +22,7 @@ const read = (name) => new Uint8Array(fs.readFileSync(`${folder}/${name}`));
 (async () => {
   const job = JSON.parse(fs.readFileSync(`${folder}/job.json`));
   const made = await makeMachine(job.description, read("code"), read("constants"));
-  for (const [name, values] of Object.entries(job.inputs)) made.arrays[name].set(values);
+  for (const [name, values] of Object.entries(job.inputs)) made.arrays[name].set(values.map(Number));
   const found = [];
   for (let k = 0; k < job.times; k++) {
     for (const name of job.calls) made.call[name]();
@@ -35,7 +35,9 @@ const read = (name) => new Uint8Array(fs.readFileSync(`${folder}/${name}`));
 
 def run_program(program, inputs, calls, outputs, times=1):
     """Call exported functions in Node; the named arrays after each round."""
-    words = lambda x: (-x.astype(np.int32) if x.dtype == bool else x).reshape(-1).tolist()
+    numbers = lambda x: (-x.astype(np.int32) if x.dtype == bool else x).reshape(-1).tolist()
+    # JSON has no infinity; JavaScript reads its name.
+    words = lambda x: [str(v).replace("inf", "Infinity").replace("nan", "NaN") for v in numbers(x)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         job = {
@@ -50,27 +52,39 @@ def run_program(program, inputs, calls, outputs, times=1):
         (path / "constants").write_bytes(program.constants)
         subprocess.run([NODE, "-e", SCRIPT, folder, str(MACHINE)], check=True, timeout=120)
         rounds = json.loads((path / "found.json").read_text())
-    return [{n: np.array([float(v.replace("Infinity", "inf")) for v in x]) for n, x in one.items()} for one in rounds]
+    return [
+        {n: np.array([float(v.replace("Infinity", "inf")) for v in x]) for n, x in one.items()}
+        for one in rounds
+    ]
 
 
-def translated(compute, *args):
-    """The leaves of `compute(*args)` as the translated function computes them."""
-    args = [np.asarray(a) for a in args]
-    outs = jax.tree.leaves(jax.eval_shape(compute, *args))
-    translator = Translator()
-    names = [f"in{k}" for k in range(len(args))], [f"out{k}" for k in range(len(outs))]
-    for name, x in zip(names[0] + names[1], [*args, *outs], strict=True):
-        translator.buffer(name, x.shape, x.dtype)
-    translator.function("f", compute, *names)
-    inputs = dict(zip(names[0], args, strict=True))
-    found = run_program(translator.program(), inputs, ["f"], names[1])[0]
-    return [found[n].reshape(o.shape) for n, o in zip(names[1], outs, strict=True)]
+def translated(*cases):
+    """Leaves of `compute(*args)` for each case (compute, *args), as the translated functions compute them."""
+    translator, inputs, calls, found_at = Translator(), {}, [], []
+    for k, (compute, *args) in enumerate(cases):
+        args = [np.asarray(a) for a in args]
+        outs = jax.tree.leaves(jax.eval_shape(compute, *args))
+        reads, writes = (
+            [f"{kind}{k}_{i}" for i in range(n)] for kind, n in (("in", len(args)), ("out", len(outs)))
+        )
+        for name, x in zip(reads + writes, [*args, *outs], strict=True):
+            translator.buffer(name, x.shape, x.dtype)
+        translator.function(f"f{k}", compute, reads, writes)
+        inputs |= dict(zip(reads, args, strict=True))
+        calls.append(f"f{k}")
+        found_at += zip(writes, [o.shape for o in outs], strict=True)
+    found = run_program(translator.program(), inputs, calls, [name for name, _ in found_at])[0]
+    return [found[name].reshape(shape) for name, shape in found_at]
 
 
-def check_same(compute, *args, atol=1e-6):
-    """The translated function equals JAX's."""
-    expected = [np.asarray(x) for x in jax.tree.leaves(jax.jit(compute)(*args))]
-    for found, want in zip(translated(compute, *args), expected, strict=True):
+def check_same(*cases, atol=1e-6):
+    """The translated functions equal JAX's: cases (compute, *args), in one program and one process."""
+    computed = jax.jit(
+        lambda given: [compute(*args) for (compute, *_), args in zip(cases, given, strict=True)]
+    )
+    expected = [np.asarray(x) for x in jax.tree.leaves(computed([case[1:] for case in cases]))]
+    for k, (found, want) in enumerate(zip(translated(*cases), expected, strict=True)):
         found = -found if want.dtype == bool else found  # a mask of 32 bits
-        want = want.astype(np.float64)
-        np.testing.assert_allclose(found, want, rtol=1e-5, atol=atol)
+        np.testing.assert_allclose(
+            found, want.astype(np.float64), rtol=1e-5, atol=atol, err_msg=f"output {k}"
+        )

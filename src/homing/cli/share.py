@@ -10,7 +10,6 @@ import tyro
 from homing.bounds import check_values
 from homing.cli.arguments import Flag
 from homing.cli.paths import check_file
-from homing.errors import HomingError
 
 
 def share(
@@ -39,7 +38,6 @@ def share(
     from homing import api
     from homing.envs.registry import resolve
     from homing.share.page import check_out, write_page
-    from homing.share.simulator import check_translatable
     from homing.share.sources import check_source, make_actor
 
     check_values(seed=seed, start_seed=start_seed)
@@ -48,12 +46,8 @@ def share(
     if env is not None:
         resolve(env)
     api.choose_device(cpu=True)  # a single environment gains nothing from a GPU
-    actor = make_actor(what, seed, which, env)
-    if not recorded:
-        try:
-            check_translatable(actor.env)
-        except HomingError as error:
-            print(f"{error}: writing it", flush=True)
-            recorded = True
-    path = write_page(actor, out, recorded, start_seed)
-    print(f"wrote {path} ({path.stat().st_size / 1e6:.2f} MB): open it in a browser, or send it to somebody")
+    page = write_page(make_actor(what, seed, which, env), out, recorded, start_seed)
+    if page.note:
+        print(page.note)
+    size = page.path.stat().st_size / 1e6
+    print(f"wrote {page.path} ({size:.2f} MB): open it in a browser, or send it to somebody")

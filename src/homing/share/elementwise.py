@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from jax.lax import RoundingMethod
 
 from homing.errors import HomingError
 from homing.share.emitter import BFLOAT16, HOST, LANES, VEC, VEC2, Emitter, Value
 
 BOOL = np.dtype(bool)
 Load = Callable[[int], None]
-Rule = Callable[[Emitter, Load, dict[str, Any]], None]
+Rule = Callable[[Emitter, Load, dict[str, Any], str], None]
 
 # Instructions of primitives with a vector instruction: for floats, for integers, for bools.
 DIRECT = {
@@ -46,39 +47,40 @@ def _constant(emitter: Emitter, value: float) -> None:
     emitter.code.f32(value).op("f32x4.splat")
 
 
-def _square(emitter: Emitter, load: Load, params: dict[str, Any]) -> None:
+def _square(emitter: Emitter, load: Load, params: dict[str, Any], lanes: str) -> None:
     load(0)
     load(0)
-    emitter.code.op("f32x4.mul")
+    emitter.code.op(f"{lanes}.mul")
 
 
-def _rsqrt(emitter: Emitter, load: Load, params: dict[str, Any]) -> None:
+def _rsqrt(emitter: Emitter, load: Load, params: dict[str, Any], lanes: str) -> None:
     _constant(emitter, 1.0)
     load(0)
     emitter.code.op("f32x4.sqrt", "f32x4.div")
 
 
-def _sign(emitter: Emitter, load: Load, params: dict[str, Any]) -> None:
-    for compare in ("f32x4.gt", "f32x4.lt"):
+def _sign(emitter: Emitter, load: Load, params: dict[str, Any], lanes: str) -> None:
+    """(x > 0) − (x < 0), where a comparison is a mask: −1 as an integer."""
+    suffix = "_s" if lanes == "i32x4" else ""
+    for compare in ("lt", "gt"):
         load(0)
-        _constant(emitter, 0.0)
-        emitter.code.op(compare)
-        _constant(emitter, 1.0)
-        emitter.code.op("v128.and")
-    emitter.code.op("f32x4.sub")
+        emitter.code.i32(0).op("i32x4.splat", f"{lanes}.{compare}{suffix}")
+    emitter.code.op("i32x4.sub")
+    if lanes == "f32x4":
+        emitter.code.op("f32x4.convert_i32x4_s")
 
 
-def _is_finite(emitter: Emitter, load: Load, params: dict[str, Any]) -> None:
+def _is_finite(emitter: Emitter, load: Load, params: dict[str, Any], lanes: str) -> None:
     load(0)
     emitter.code.op("f32x4.abs")
     _constant(emitter, np.inf)
     emitter.code.op("f32x4.lt")
 
 
-def _round(emitter: Emitter, load: Load, params: dict[str, Any]) -> None:
+def _round(emitter: Emitter, load: Load, params: dict[str, Any], lanes: str) -> None:
     load(0)
-    if "EVEN" not in str(params["rounding_method"]):
-        # Half away from zero: the truncated value of x plus a half with the sign of x.
+    if params["rounding_method"] != RoundingMethod.TO_NEAREST_EVEN:
+        # Half away from zero: x plus a half with the sign of x, truncated.
         load(0)
         emitter.code.i32(-(2**31)).op("i32x4.splat", "v128.and")
         _constant(emitter, 0.5)
@@ -87,38 +89,34 @@ def _round(emitter: Emitter, load: Load, params: dict[str, Any]) -> None:
     emitter.code.op("f32x4.nearest")
 
 
-def _clamp(emitter: Emitter, load: Load, params: dict[str, Any]) -> None:
+def _clamp(emitter: Emitter, load: Load, params: dict[str, Any], lanes: str) -> None:
+    suffix = "_s" if lanes == "i32x4" else ""
     load(1)
     load(0)
-    emitter.code.op("f32x4.max")
+    emitter.code.op(f"{lanes}.max{suffix}")
     load(2)
-    emitter.code.op("f32x4.min")
+    emitter.code.op(f"{lanes}.min{suffix}")
 
 
-def _integer_pow(emitter: Emitter, load: Load, params: dict[str, Any]) -> None:
-    """By repeated squaring, as XLA does it."""
-    power, code = int(params["y"]), emitter.code
-    if power < 0:
+def _integer_pow(emitter: Emitter, load: Load, params: dict[str, Any], lanes: str) -> None:
+    """By repeated squaring."""
+    left, code = abs(int(params["y"])), emitter.code
+    inverse, times = int(params["y"]) < 0, f"{lanes}.mul"
+    if inverse:
         _constant(emitter, 1.0)
+    code.i32(1).op("i32x4.splat", *(["f32x4.convert_i32x4_s"] if lanes == "f32x4" else []))
+    code.with_index("local.set", VEC2)
     load(0)
     code.with_index("local.set", VEC)
-    left, started = abs(power), False
     while left:
         if left & 1:
-            code.with_index("local.get", VEC)
-            if started:
-                code.with_index("local.get", VEC2).op("f32x4.mul")
-            code.with_index("local.set", VEC2)
-            started = True
+            code.with_index("local.get", VEC).with_index("local.get", VEC2).op(times).with_index(
+                "local.set", VEC2
+            )
+        code.with_index("local.get", VEC).with_index("local.get", VEC).op(times).with_index("local.set", VEC)
         left >>= 1
-        if left:
-            code.with_index("local.get", VEC).with_index("local.get", VEC).op("f32x4.mul")
-            code.with_index("local.set", VEC)
-    if started:
-        code.with_index("local.get", VEC2)
-    else:
-        _constant(emitter, 1.0)
-    if power < 0:
+    code.with_index("local.get", VEC2)
+    if inverse:
         code.op("f32x4.div")
 
 
@@ -131,7 +129,7 @@ COMPOSED: dict[str, Rule] = {
     "clamp": _clamp,
     "integer_pow": _integer_pow,
 }
-FLOAT_ONLY = tuple(COMPOSED)
+FLOAT_ONLY = ("rsqrt", "is_finite", "round")
 NAMES = (*DIRECT, *COMPOSED, *HOST, "select_n", "convert_element_type")
 
 
@@ -154,13 +152,16 @@ def _is_float(dtype: np.dtype) -> bool:
     return dtype.kind == "f" or dtype == BFLOAT16
 
 
-def _by_vectors(emitter: Emitter, name: str, args: Sequence[Value], out: Value, params: dict[str, Any]) -> None:
+def _by_vectors(
+    emitter: Emitter, name: str, args: Sequence[Value], out: Value, params: dict[str, Any]
+) -> None:
     kind = args[0].dtype
     operands = [emitter.operand(arg) for arg in args]
     if name in COMPOSED:
-        if not _is_float(kind):
+        if not _is_float(kind) and (name in FLOAT_ONLY or kind == BOOL):
             raise HomingError(f"the operation {name} on {kind} cannot be translated for a page")
-        body = lambda load: COMPOSED[name](emitter, load, params)
+        lanes = "f32x4" if _is_float(kind) else "i32x4"
+        body = lambda load: COMPOSED[name](emitter, load, params, lanes)
     else:
         instruction = DIRECT[name][0 if _is_float(kind) else 2 if kind == BOOL else 1]
         if instruction is None or (kind == np.dtype(np.uint32) and name in ORDERED):

@@ -34,7 +34,8 @@ LOCALS = (I32, I32, I32, I32, F32, V128, V128)
 # Functions of the host: float64 in and out, by their number of arguments.
 HOST = {
     **dict.fromkeys(
-        ("exp", "log", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh"), 1
+        ("exp", "log", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh"),
+        1,
     ),
     **dict.fromkeys(("atanh", "expm1", "log1p", "cbrt", "exp2", "logistic", "erf"), 1),
     **dict.fromkeys(("atan2", "pow", "rem", "int_div"), 2),
@@ -65,7 +66,9 @@ class Value:
     def view(self, change: Callable[[np.ndarray], np.ndarray]) -> Value:
         """Other elements of this array, in another order."""
         table = change(self.table)
-        return Value(self.dtype, table if self.data is not None else None, None if self.data is not None else table)
+        return Value(
+            self.dtype, table if self.data is not None else None, None if self.data is not None else table
+        )
 
 
 class Operand(NamedTuple):
@@ -92,6 +95,7 @@ class Emitter:
         self._words, self._next = bytearray(), WORDS[1]
         self._known: dict[tuple[str, bytes], int] = {}
         self._scopes: list[Scope] = []
+        self.matmul: int | None = None  # the function for matrix products, once there is one
 
     # Memory.
 
@@ -193,7 +197,7 @@ class Emitter:
         return address
 
     def copy(self, places: np.ndarray, address: int) -> None:
-        """Write the elements at these addresses to a row; all are read before the row overlaps any."""
+        """Write the elements at these addresses to a row, which holds none of them."""
         places = places.reshape(-1)
         starts = np.flatnonzero(np.diff(places, prepend=places[:1] - 2 * WIDTH) != WIDTH)
         if len(starts) > TABLE_FROM:
@@ -235,7 +239,11 @@ class Emitter:
         code.i32(end).op("i32.lt_u").with_index("br_if", 0).op("end")
 
     def each_vector(
-        self, count: int, target: int, operands: Sequence[Operand], body: Callable[[Callable[[int], None]], None]
+        self,
+        count: int,
+        target: int,
+        operands: Sequence[Operand],
+        body: Callable[[Callable[[int], None]], None],
     ) -> None:
         """Write `count` vectors; `body` leaves one on the stack, and gets a function that loads operand k."""
         if count <= UNROLLED:
@@ -257,11 +265,15 @@ class Emitter:
         else:
             self.code.i32(0).memory("v128.load", operand.address + at)
 
-    def each_element(self, count: int, body: Callable[[Callable[[Operand, str], None], Callable[[], None], int], None]) -> None:
+    def each_element(
+        self, count: int, body: Callable[[Callable[[Operand, str], None], Callable[[], None], int], None]
+    ) -> None:
         """Scalar code for every element: `body(load, base, offset)`."""
         if count <= UNROLLED:
             for k in range(count):
-                load = lambda o, name, at=WIDTH * k: self.code.i32(0).memory(name, o.address + (0 if o.splat else at))
+                load = lambda o, name, at=WIDTH * k: self.code.i32(0).memory(
+                    name, o.address + (0 if o.splat else at)
+                )
                 body(load, lambda: self.code.i32(0), WIDTH * k)
             return
 

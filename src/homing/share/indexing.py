@@ -99,7 +99,9 @@ class Windows:
         offset_dims = tuple(getattr(numbers, "offset_dims", getattr(numbers, "update_window_dims", ())))
         dropped = getattr(numbers, "collapsed_slice_dims", getattr(numbers, "inserted_window_dims", ()))
         along = tuple(numbers.operand_batching_dims)
-        self.axes = tuple(getattr(numbers, "start_index_map", getattr(numbers, "scatter_dims_to_operand_dims", ())))
+        self.axes = tuple(
+            getattr(numbers, "start_index_map", getattr(numbers, "scatter_dims_to_operand_dims", ()))
+        )
         grids = np.indices(tuple(out)) if out else np.zeros((0,), np.int64)
         batch_dims = [d for d in range(len(out)) if d not in offset_dims]
         self.batch_shape = tuple(out[d] for d in batch_dims)
@@ -131,7 +133,9 @@ class Windows:
         return flat, inside | clip
 
 
-def gather(emitter: Emitter, args: Sequence[Value], out_shape: Sequence[int], params: dict[str, Any]) -> Value:
+def gather(
+    emitter: Emitter, args: Sequence[Value], out_shape: Sequence[int], params: dict[str, Any]
+) -> Value:
     """Windows of an array at indices."""
     array, indices = args
     windows = Windows(array.shape, out_shape, params["dimension_numbers"], params["slice_sizes"])
@@ -159,7 +163,9 @@ def _computed(
     """A gather whose indices are computed; they are clipped, which also stands for 'promised to be inside'."""
     out = emitter.fresh(out_shape, array.dtype)
     if out.size > MOST_LOADS:
-        raise HomingError(f"a gather of {out.size} elements at computed indices cannot be translated for a page")
+        raise HomingError(
+            f"a gather of {out.size} elements at computed indices cannot be translated for a page"
+        )
     base, target = emitter.row(array), emitter.places(out)
     strides = _strides(windows.shape)
     rows = windows.rows(emitter.places(indices))
@@ -187,17 +193,25 @@ def _start_of(emitter: Emitter, places: np.ndarray, windows: Windows, strides: n
 def clipped_index(emitter: Emitter, place: int, limit: int) -> None:
     """Leave the int32 at an address, clipped to 0 … limit, on the stack."""
     code = emitter.code.i32(0).memory("i32.load", place).with_index("local.tee", SCRATCH)
-    code.i32(0).with_index("local.get", SCRATCH).i32(0).op("i32.gt_s", "select").with_index("local.tee", OTHER)
+    code.i32(0).with_index("local.get", SCRATCH).i32(0).op("i32.gt_s", "select").with_index(
+        "local.tee", OTHER
+    )
     code.i32(limit).with_index("local.get", OTHER).i32(limit).op("i32.lt_s", "select")
 
 
-def scatter(emitter: Emitter, name: str, args: Sequence[Value], params: dict[str, Any]) -> tuple[Value, Value, np.ndarray]:
+def scatter(
+    emitter: Emitter, name: str, args: Sequence[Value], params: dict[str, Any]
+) -> tuple[Value, Value, np.ndarray]:
     """A scatter with known indices: the array, the updates in its order, and which positions they replace."""
     array, indices, updates = args
     if indices.data is None:
         raise HomingError(f"the operation {name} at computed indices cannot be translated for a page")
     numbers = params["dimension_numbers"]
-    kept = [d for d in range(len(array.shape)) if d not in (*numbers.inserted_window_dims, *numbers.operand_batching_dims)]
+    kept = [
+        d
+        for d in range(len(array.shape))
+        if d not in (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
+    ]
     sizes = [1] * len(array.shape)
     for axis, d in zip(kept, numbers.update_window_dims, strict=True):
         sizes[axis] = updates.shape[d]

@@ -9,14 +9,12 @@ import json
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from homing.errors import ConfigError, HomingError
 from homing.share import film, scene
 from homing.share.emitter import as_words
-from homing.share.simulator import MAP_BATCH, MAP_CELLS, Simulator, simulator
+from homing.share.simulator import MAP_BATCH, MAP_CELLS, Simulator, simulator, why_recorded
 from homing.viz.video import Actor
 
 SCRIPTS = ("machine.js", "goals.js", "sources.js", "view.js", "controls.js", "app.js")
@@ -27,7 +25,9 @@ def live_page(actor: Actor, seed: int = 0) -> str:
     """A page that computes physics, policy and critic map."""
     made = simulator(actor, seed)
     content = scene.describe(actor) | {"kind": "live", **_program(made)}
-    return page_html(content, {"code": made.program.code, "constants": made.program.constants, **_resets(made)})
+    return page_html(
+        content, {"code": made.program.code, "constants": made.program.constants, **_resets(made)}
+    )
 
 
 def recorded_page(actor: Actor, seed: int = 0) -> str:
@@ -48,7 +48,11 @@ def _program(made: Simulator) -> dict[str, Any]:
 def _resets(made: Simulator) -> dict[str, bytes]:
     """Resets one after the other, each the words of all arrays of the carry and of the goal."""
     names = (*made.carry, "goal")
-    rows = [as_words(x[k], x.dtype) for k in range(len(made.resets["goal"])) for x in (made.resets[n] for n in names)]
+    rows = [
+        as_words(x[k], x.dtype)
+        for k in range(len(made.resets["goal"]))
+        for x in (made.resets[n] for n in names)
+    ]
     return {"resets": b"".join(rows)}
 
 
@@ -82,18 +86,17 @@ def check_out(out: Path) -> Path:
     return out
 
 
-def write_page(actor: Actor, out: Path, recorded: bool | None = None, seed: int = 0) -> Path:
-    """Write a page; None records where the physics cannot be translated."""
-    from homing.share.simulator import check_translatable
+class Written(NamedTuple):
+    """A page on the disk; `note` says why it replays recordings, empty if that was asked for or it computes."""
 
-    if recorded is None:
-        try:
-            check_translatable(actor.env)
-            recorded = False
-        except HomingError:
-            recorded = True
-    text = recorded_page(actor, seed) if recorded else live_page(actor, seed)
-    data = text.encode()
+    path: Path
+    note: str
+
+
+def write_page(actor: Actor, out: Path, recorded: bool = False, seed: int = 0) -> Written:
+    """Write a page that computes or, where that is impossible or `recorded`, one that replays recordings."""
+    note = "" if recorded else why_recorded(actor.env)
+    data = (recorded_page if recorded or note else live_page)(actor, seed).encode()
     if len(data) > LARGEST:
         raise HomingError(
             f"the page would have {len(data) / 1e6:.1f} MB, more than {LARGEST / 1e6:g}: its networks are too large; "
@@ -101,4 +104,4 @@ def write_page(actor: Actor, out: Path, recorded: bool | None = None, seed: int 
         )
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_bytes(data)
-    return out
+    return Written(out, note)

@@ -9,7 +9,20 @@ import numpy as np
 
 from homing.errors import HomingError
 from homing.share.elementwise import BOOL, round_bfloat16
-from homing.share.emitter import BFLOAT16, FLOAT, ITERATION, LANE, OTHER, SCRATCH, WIDTH, Emitter, Value
+from homing.share.emitter import (
+    BFLOAT16,
+    FLOAT,
+    HOST,
+    ITERATION,
+    LANE,
+    LANES,
+    OTHER,
+    SCRATCH,
+    WIDTH,
+    Emitter,
+    Operand,
+    Value,
+)
 from homing.share.wasm import F32, I32, V128, Code, Function
 
 REDUCE = {
@@ -63,7 +76,11 @@ def extreme(emitter: Emitter, name: str, arg: Value, out: Value, params: dict[st
     whole = arg.dtype.kind in "iu"
     base, target, code = emitter.row(value), emitter.row(out), emitter.code
     at = lambda: (
-        code.with_index("local.get", ITERATION).i32(inner).op("i32.mul").with_index("local.get", LANE).op("i32.add")
+        code.with_index("local.get", ITERATION)
+        .i32(inner)
+        .op("i32.mul")
+        .with_index("local.get", LANE)
+        .op("i32.add")
     )
     compare = {"argmax": "i32.gt_s", "argmin": "i32.lt_s"}[name] if whole else EXTREME[name]
     load, best = ("i32.load", OTHER) if whole else ("f32.load", FLOAT)
@@ -80,8 +97,6 @@ def extreme(emitter: Emitter, name: str, arg: Value, out: Value, params: dict[st
 
 
 def _divide_by_width(emitter: Emitter, target: int, count: int) -> None:
-    from homing.share.emitter import LANES, Operand
-
     def body(load: Any) -> None:
         load(0)
         emitter.code.i32(2).op("i32x4.shr_u")
@@ -134,17 +149,19 @@ def _matrices(
     free = [k for k in range(len(value.shape)) if k not in (*batch, *over)]
     size = lambda axes: int(np.prod([value.shape[k] for k in axes], dtype=np.int64))
     order = (*batch, *free, *over) if contracted_last else (*batch, *over, *free)
-    shape = (size(batch), size(free), size(over)) if contracted_last else (size(batch), size(over), size(free))
+    shape = (
+        (size(batch), size(free), size(over)) if contracted_last else (size(batch), size(over), size(free))
+    )
     return value.view(lambda x: np.transpose(x, order).reshape(shape)), size(batch), size(free), size(over)
 
 
 def matmul(emitter: Emitter) -> int:
     """The function (out, a, b, rows, inner, columns) of this module, added when it is first needed."""
-    if not hasattr(emitter, "_matmul"):
+    if emitter.matmul is None:
         tiles = {tile: emitter.module.add(_tile(*tile)) for tile in TILES}
         edge = emitter.module.add(_scalar_tile())
-        emitter._matmul = emitter.module.add(_tiled(tiles, edge))  # type: ignore[attr-defined]
-    return emitter._matmul  # type: ignore[attr-defined]
+        emitter.matmul = emitter.module.add(_tiled(tiles, edge))
+    return emitter.matmul
 
 
 OUT, A, B, INNER, COLUMNS = range(5)  # parameters of a tile: addresses of its corners, and sizes
@@ -152,34 +169,33 @@ OUT, A, B, INNER, COLUMNS = range(5)  # parameters of a tile: addresses of its c
 
 def _tile(rows: int, vectors: int) -> Function:
     """out[r, 4v:4v+4] = Σ_k a[r, k] · b[k, 4v:4v+4] for a few rows and vectors, held in locals."""
-    left, stride, first = 5, 6, 7  # i32 counters, then a vector for each of b and of the sums
-    sums = [[first + vectors + r * vectors + v for v in range(vectors)] for r in range(rows)]
+    left, stride, row = 5, 6, 7  # i32: steps left, bytes between rows of b, addresses in rows of a
+    first = row + rows  # vectors: of b, the sums, an element of a
+    sums = [[first + vectors * (1 + r) + v for v in range(vectors)] for r in range(rows)]
+    element = first + vectors * (rows + 1)
     code = Code().with_index("local.get", INNER).with_index("local.set", left)
     code.with_index("local.get", COLUMNS).i32(WIDTH).op("i32.mul").with_index("local.set", stride)
+    for r in range(rows):
+        code.with_index("local.get", A).with_index("local.get", INNER).i32(WIDTH * r).op("i32.mul", "i32.add")
+        code.with_index("local.set", row + r)
     code.start("loop")
     for v in range(vectors):
         code.with_index("local.get", B).memory("v128.load", 16 * v).with_index("local.set", first + v)
     for r in range(rows):
-        # Rows of a lie INNER elements apart, which is no constant: their addresses are kept in locals.
-        code.with_index("local.get", A)
-        if r:
-            code.with_index("local.get", INNER).i32(WIDTH * r).op("i32.mul").op("i32.add")
-        code.memory("v128.load32_splat", 0).with_index("local.set", first + vectors * (rows + 1))
+        code.with_index("local.get", row + r).memory("v128.load32_splat", 0).with_index("local.set", element)
+        code.with_index("local.get", row + r).i32(WIDTH).op("i32.add").with_index("local.set", row + r)
         for v in range(vectors):
-            code.with_index("local.get", sums[r][v]).with_index("local.get", first + vectors * (rows + 1))
+            code.with_index("local.get", sums[r][v]).with_index("local.get", element)
             code.with_index("local.get", first + v).op("f32x4.mul", "f32x4.add")
             code.with_index("local.set", sums[r][v])
-    code.with_index("local.get", A).i32(WIDTH).op("i32.add").with_index("local.set", A)
     code.with_index("local.get", B).with_index("local.get", stride).op("i32.add").with_index("local.set", B)
     code.with_index("local.get", left).i32(1).op("i32.sub").with_index("local.tee", left)
     code.with_index("br_if", 0).op("end")
     for r in range(rows):
         for v in range(vectors):
-            code.with_index("local.get", OUT)
-            if r:
-                code.with_index("local.get", stride).i32(r).op("i32.mul").op("i32.add")
+            code.with_index("local.get", OUT).with_index("local.get", stride).i32(r).op("i32.mul", "i32.add")
             code.with_index("local.get", sums[r][v]).memory("v128.store", 16 * v)
-    return Function((I32,) * 5, (I32, I32, *(V128,) * (vectors * (rows + 1) + 1)), code)
+    return Function((I32,) * 5, ((I32,) * (2 + rows) + (V128,) * (vectors * (rows + 1) + 1)), code)
 
 
 def _scalar_tile() -> Function:
@@ -187,7 +203,9 @@ def _scalar_tile() -> Function:
     left, total = 5, 6
     code = Code().with_index("local.get", INNER).with_index("local.set", left).start("loop")
     code.with_index("local.get", total).with_index("local.get", A).memory("f32.load", 0)
-    code.with_index("local.get", B).memory("f32.load", 0).op("f32.mul", "f32.add").with_index("local.set", total)
+    code.with_index("local.get", B).memory("f32.load", 0).op("f32.mul", "f32.add").with_index(
+        "local.set", total
+    )
     code.with_index("local.get", A).i32(WIDTH).op("i32.add").with_index("local.set", A)
     code.with_index("local.get", B).with_index("local.get", COLUMNS).i32(WIDTH).op("i32.mul", "i32.add")
     code.with_index("local.set", B).with_index("local.get", left).i32(1).op("i32.sub")
@@ -198,8 +216,6 @@ def _scalar_tile() -> Function:
 
 def _tiled(tiles: dict[tuple[int, int], int], edge: int) -> Function:
     """All tiles of a product: four rows at a time while there are four, then one."""
-    from homing.share.emitter import HOST
-
     out, a, b, rows, inner, columns, row, column = range(8)
     code = Code()
 

@@ -39,8 +39,9 @@ def describe(actor: Actor) -> dict[str, Any]:
 
 def title(id: str) -> str:
     """The name of an environment in words."""
-    words = id.replace("_", " ")
-    return words[:1].upper() + words[1:]
+    first, *rest = id.split("_")
+    # "u" and "u3" name the shape of a maze.
+    return " ".join([first.capitalize(), *(word.upper() if len(word) <= 2 else word for word in rest)])
 
 
 def facts(actor: Actor) -> list[str]:

@@ -16,12 +16,11 @@ from homing.errors import HomingError
 from homing.share.program import Program
 from homing.share.translate import Translator
 from homing.types import Array, EnvState, Obs
-from homing.viz.render import aimed
 from homing.viz.video import Actor
 
 SEED = 0
 POOL = 64  # resets in the page
-MAP_CELLS, MAP_BATCH = 40, 16  # along the longer side of the critic map; cells valued in one call
+MAP_CELLS, MAP_BATCH = 40, 8  # along the longer side of the critic map; cells valued in one call
 POSES = ("pos", "rot", "achieved", "distance", "reached", "terminated")
 
 
@@ -48,18 +47,18 @@ class Traced:
         self.space: GoalSpace = goal_space(actor.env)
         self.like: EnvState = jax.eval_shape(self.env.reset, jax.random.key(SEED))
         self.plan: ActionPlan | None = first_plan(1, actor.chunk, self.env.spec.action_dim)
-        self.leaves, self.tree = jax.tree.flatten(self._carry(self.like, self.plan))
+        self.leaves, self.tree = jax.tree.flatten(self.carry(self.like, self.plan))
 
     @staticmethod
-    def _carry(state: EnvState, plan: Any) -> Any:
+    def carry(state: EnvState, plan: Any) -> Any:
+        """What is kept between steps."""
         return state.physics, state.obs.state, plan
 
     def _state(self, leaves: tuple[Array, ...], goal: Array) -> tuple[EnvState, Any]:
         physics, observation, plan = jax.tree.unflatten(self.tree, leaves)
-        empty = jax.tree.map(
-            lambda x: jax.random.key(SEED) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else jnp.zeros(x.shape, x.dtype),
-            self.like,
-        )
+        is_key = lambda x: jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+        blank = lambda x: jax.random.key(SEED) if is_key(x) else jnp.zeros(x.shape, x.dtype)
+        empty = jax.tree.map(blank, self.like)  # the rest of a state has no effect on what is traced
         return empty.replace(physics=physics, obs=Obs(observation, goal[None])), plan
 
     def _poses(self, state: EnvState, terminated: Array) -> tuple[Array, ...]:
@@ -82,7 +81,7 @@ class Traced:
 
     def _moved(self, state: EnvState, action: Array, plan: Any) -> Any:
         after = self.env.advance(state, action)
-        return self._carry(after, plan), self._poses(after, after.terminated)
+        return self.carry(after, plan), self._poses(after, after.terminated)
 
     def look(self, goal: Array, *leaves: Array) -> Any:
         """What the page shows of a state."""
@@ -105,7 +104,8 @@ class Traced:
 
 def simulator(actor: Actor, seed: int = SEED, given_actions: bool = False) -> Simulator:
     """Translate an actor in its environment; `given_actions` also exports `move`, with the array `action`."""
-    check_translatable(actor.env)
+    if why := why_recorded(actor.env):
+        raise HomingError(why)
     traced, translator = Traced(actor), Translator()
     names = tuple(f"state{k}" for k in range(len(traced.leaves)))
     for name, leaf in zip(names, traced.leaves, strict=True):
@@ -131,19 +131,23 @@ def simulator(actor: Actor, seed: int = SEED, given_actions: bool = False) -> Si
 def sampled_resets(traced: Traced, names: tuple[str, ...], seed: int) -> dict[str, np.ndarray]:
     """Initial states and goals of POOL episodes."""
     env = traced.env.of_size(POOL, restarts=False)
-    state = jax.jit(env.reset)(jax.random.key(seed))
+    lowered = jax.jit(env.reset).lower(jax.random.key(seed))
+    # Executed once, so a fast compilation counts for more than a fast program.
+    quick = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else {}
+    state = lowered.compile(compiler_options=quick)(jax.random.key(seed))
     plan = first_plan(POOL, traced.actor.chunk, env.spec.action_dim)
-    leaves = jax.tree.leaves(traced._carry(state, plan))
+    leaves = jax.tree.leaves(traced.carry(state, plan))
     found = {name: np.asarray(leaf) for name, leaf in zip(names, leaves, strict=True)}
     return found | {"goal": np.asarray(state.obs.goal)}
 
 
-def check_translatable(env: GoalEnv) -> None:
-    """Refuse physics that are no straight arithmetic on a known number of elements."""
+def why_recorded(env: GoalEnv) -> str:
+    """Why no page can compute an environment's physics; empty if one can."""
     from homing.physics.spring.engine import Spring
 
-    if not isinstance(env.scene.engine, Spring):
-        raise HomingError(
-            f"the physics of {env.id} ({env.spec.physics}) cannot run in a page, only the spring engine can; "
-            "--recorded writes a page with a recording of several goals instead"
-        )
+    if isinstance(env.scene.engine, Spring):
+        return ""
+    return (
+        f"the physics of {env.id} ({env.spec.physics}) cannot run in a browser, only the spring engine can: "
+        "the page replays recordings of several goals"
+    )

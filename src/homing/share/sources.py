@@ -31,4 +31,11 @@ def make_actor(source: str, seed: int | None = None, which: Which = "last", env:
     policies = rounded(found.only((chosen,)))
     where = policies.choice.make(1, env)
     check_alike(policies, where)
-    return Actor(f"{policies.agent_name}, seed {chosen}", where, greedy(policies.agent), policies.one(chosen), policies, chosen)
+    return Actor(
+        f"{policies.agent_name}, seed {chosen}",
+        where,
+        greedy(policies.agent),
+        policies.one(chosen),
+        policies,
+        chosen,
+    )

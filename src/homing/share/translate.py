@@ -61,7 +61,9 @@ class Translator:
         safe = []
         for target, value in zip(targets, values, strict=True):
             if target.shape != value.shape or target.dtype != value.dtype:
-                raise HomingError(f"a buffer of {target.shape} {target.dtype} cannot hold {value.shape} {value.dtype}")
+                raise HomingError(
+                    f"a buffer of {target.shape} {target.dtype} cannot hold {value.shape} {value.dtype}"
+                )
             if value.places is not None and not taken.isdisjoint(value.places.reshape(-1).tolist()):
                 kept = self.emitter.fresh(value.shape, value.dtype)
                 self.emitter.copy(value.places, self.emitter.row(kept))
@@ -157,20 +159,26 @@ class Translator:
         carry = [self._held(v) for v in start]
         slices = [self.emitter.fresh(v.shape[1:], v.dtype) for v in stacked]
         rows = [self.emitter.row(v) for v in stacked]
-        results = [self.emitter.fresh(a.shape, a.dtype) for a in (v.aval for v in closed.jaxpr.outvars[carried:])]
+        results = [
+            self.emitter.fresh(a.shape, a.dtype) for a in (v.aval for v in closed.jaxpr.outvars[carried:])
+        ]
         made = [self.emitter.fresh((length, *v.shape), v.dtype) for v in results]
         if not length:
             return [*carry, *made]
         with self.emitter.scope(self.emitter.code), self.emitter.loop(length, 1, ITERATION):
             code = self.emitter.code
             for row, piece in zip(rows, slices, strict=True):
-                self._indexed_copy(code, row, piece, into_stack=False, reverse=params["reverse"], length=length)
+                self._indexed_copy(
+                    code, row, piece, into_stack=False, reverse=params["reverse"], length=length
+                )
             with self.emitter.scope(code):
                 found = self.evaluate(closed.jaxpr, closed.consts, [*consts, *carry, *slices])
                 self._write([*carry, *results], found)
             for stack, result in zip(made, results, strict=True):
                 row = self.emitter.row(stack)
-                self._indexed_copy(code, row, result, into_stack=True, reverse=params["reverse"], length=length)
+                self._indexed_copy(
+                    code, row, result, into_stack=True, reverse=params["reverse"], length=length
+                )
         return [*carry, *made]
 
     def _indexed_copy(
@@ -209,7 +217,9 @@ class Translator:
         with self.emitter.scope(self.emitter.code):
             code = self.emitter.code.start("block").start("loop")
             with self.emitter.scope(code):
-                self._write([go_on], self.evaluate(condition.jaxpr, condition.consts, [*args[:first], *carry]))
+                self._write(
+                    [go_on], self.evaluate(condition.jaxpr, condition.consts, [*args[:first], *carry])
+                )
             code.i32(0).memory("i32.load", self.emitter.row(go_on)).op("i32.eqz").with_index("br_if", 1)
             with self.emitter.scope(code):
                 self._write(carry, self.evaluate(body.jaxpr, body.consts, [*args[first:second], *carry]))
@@ -242,7 +252,9 @@ CONTROL: dict[str, Callable[[Translator, list[Value], Mapping[str, Any]], list[V
     "cond": Translator.cond,
 }
 MOVING: dict[str, Callable[[Emitter, list[Value], Any, dict[str, Any]], Value]] = {
-    "concatenate": lambda e, args, out, p: indexing.joined(e, args, lambda t: np.concatenate(t, p["dimension"])),
+    "concatenate": lambda e, args, out, p: indexing.joined(
+        e, args, lambda t: np.concatenate(t, p["dimension"])
+    ),
     "stack": lambda e, args, out, p: indexing.joined(e, args, lambda t: np.stack(t, p["axis"])),
     "pad": lambda e, args, out, p: indexing.pad(e, args, p),
     "gather": lambda e, args, out, p: indexing.gather(e, args, out.shape, p),

@@ -200,7 +200,9 @@ class Module:
 
     def encode(self, pages: int) -> bytes:
         """The module; its memory is imported, so that whoever runs it can fill it first."""
-        host = [_name("host") + _name(name) + b"\x00" + unsigned(k) for k, (name, _) in enumerate(self.imports)]
+        host = [
+            _name("host") + _name(name) + b"\x00" + unsigned(k) for k, (name, _) in enumerate(self.imports)
+        ]
         kinds = [b"\x60" + vector([bytes([F64])] * n) + vector([bytes([F64])]) for _, n in self.imports]
         kinds += [b"\x60" + vector([bytes([p]) for p in f.params]) + vector([]) for f in self.functions]
         first = len(self.imports)

@@ -35,6 +35,7 @@ class CriticMap {
     this.values = new Float32Array(this.count).fill(NaN);
     this.at = 0;
     this.low = this.high = NaN;
+    this.complete = false;
   }
 
   /* Continue for some milliseconds. */
@@ -48,12 +49,18 @@ class CriticMap {
       this.at += batch;
       if (this.at >= this.count) this.finish();
     } while (performance.now() < end);
+    if (!this.complete) this.span();
     this.view.drawMap(this.values, this.grid.columns, this.grid.rows, this.low, this.high);
   }
 
-  /* The colours span the values outside of walls. */
   finish() {
     this.at = 0;
+    this.complete = true;
+    this.span();
+  }
+
+  /* The colours span the values outside of walls. */
+  span() {
     const space = this.source.space;
     const free = this.values.filter((v, k) => Number.isFinite(v) && !space.inWall(...this.grid.at(k)));
     this.low = Math.min(...free);

@@ -32,6 +32,7 @@ class View {
     const [x0, x1, y0, y1] = data.goals.extent;
     this.size = Math.max(x1 - x0, y1 - y0);
     this.centre = [(x0 + x1) / 2, (y0 + y1) / 2];
+    this.seen = shownPart(data);
     this.ground = Math.min(0, ...data.shapes.filter((s) => s.kind === "plane").map((s) => s.pos[2]));
     this.following = false;
     this.robot = new THREE.Vector3(...this.centre, 0);
@@ -100,7 +101,9 @@ class View {
       const [w, x, y, z] = shape.rot;
       mesh.position.set(...shape.pos);
       mesh.quaternion.set(x, y, z, w);
-      mesh.castShadow = mesh.receiveShadow = a >= 1;
+      // Shadows cover the surroundings of the robot only, so walls cast none.
+      mesh.castShadow = a >= 1 && shape.link >= 0;
+      mesh.receiveShadow = a >= 1;
       (shape.link < 0 ? this.scene : this.links[shape.link]).add(mesh);
       if (shape.link < 0) this.walls.push(mesh);
     }
@@ -240,21 +243,21 @@ class View {
     if (!this.following) this.home();
   }
 
-  /* The whole arena. */
+  /* The whole arena, without the outer walls. */
   home() {
     this.following = false;
-    const [x0, x1, y0, y1] = this.data.goals.extent, t = Math.tan((FOV * Math.PI) / 360);
-    const angle = this.data.arm ? 1.1 : this.data.open ? 0.8 : 1.02;
+    const [x0, x1, y0, y1] = this.seen, t = Math.tan((FOV * Math.PI) / 360);
+    const angle = this.camera.aspect < 0.8 ? 1.25 : this.data.arm ? 1.1 : this.data.open ? 0.8 : 1.15;
     const fit = Math.max((0.5 * (x1 - x0)) / (t * this.camera.aspect), (0.5 * (y1 - y0) * Math.sin(angle)) / t);
-    const far = 1.18 * fit + 0.25 * (y1 - y0) * Math.cos(angle);
-    this.controls.target.set(...this.centre, this.ground);
-    this.camera.position.set(this.centre[0], this.centre[1] - far * Math.cos(angle), this.ground + far * Math.sin(angle));
+    const far = 1.2 * fit + 0.25 * (y1 - y0) * Math.cos(angle), x = (x0 + x1) / 2, y = (y0 + y1) / 2;
+    this.controls.target.set(x, y, this.ground);
+    this.camera.position.set(x, y - far * Math.cos(angle), this.ground + far * Math.sin(angle));
     this.limitZoom(far);
   }
 
   follow() {
     this.following = true;
-    const far = this.data.arm ? this.size : Math.min(0.6 * this.size, 8) / Math.min(1, this.camera.aspect) ** 0.5;
+    const far = this.data.arm ? this.size : Math.min(0.6 * this.size, 9) / Math.min(1, this.camera.aspect) ** 0.5;
     this.controls.target.set(this.robot.x, this.robot.y, this.data.arm ? this.robot.z : this.ground + 0.4);
     this.camera.position.set(this.robot.x, this.robot.y - 0.8 * far, this.ground + 0.6 * far);
     this.limitZoom(far);
@@ -288,6 +291,13 @@ class View {
     const at = new THREE.Vector3(x, y, this.goalHeight || this.ground).project(this.camera);
     return [box.left + ((at.x + 1) / 2) * box.width, box.top + ((1 - at.y) / 2) * box.height];
   }
+}
+
+/* The range of x and y in which there is free floor, and a little more. */
+function shownPart({ goals, within }) {
+  if (!goals.walls.length) return goals.extent;
+  const free = new GoalSpace(goals).free(), xs = free.map((p) => p[0]), ys = free.map((p) => p[1]), more = 2 * within;
+  return [Math.min(...xs) - more, Math.max(...xs) + more, Math.min(...ys) - more, Math.max(...ys) + more];
 }
 
 function geometryOf({ kind, size, vertices, faces }) {
