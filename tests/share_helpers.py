@@ -25,6 +25,7 @@ const read = (name) => new Uint8Array(fs.readFileSync(`${folder}/${name}`));
   for (const [name, values] of Object.entries(job.inputs)) made.arrays[name].set(values.map(Number));
   const found = [];
   for (let k = 0; k < job.times; k++) {
+    for (const [name, values] of Object.entries(job.each[k] || {})) made.arrays[name].set(values.map(Number));
     for (const name of job.calls) made.call[name]();
     found.push(Object.fromEntries(job.outputs.map((n) => [n, Array.from(made.arrays[n], String)])));
   }
@@ -33,8 +34,8 @@ const read = (name) => new Uint8Array(fs.readFileSync(`${folder}/${name}`));
 """
 
 
-def run_program(program, inputs, calls, outputs, times=1):
-    """Call exported functions in Node; the named arrays after each round."""
+def run_program(program, inputs, calls, outputs, times=1, each=()):
+    """Call exported functions in Node; the named arrays after each round, `each` of which may begin with inputs."""
     numbers = lambda x: (-x.astype(np.int32) if x.dtype == bool else x).reshape(-1).tolist()
     # JSON has no infinity; JavaScript reads its name.
     words = lambda x: [str(v).replace("inf", "Infinity").replace("nan", "NaN") for v in numbers(x)]
@@ -43,6 +44,7 @@ def run_program(program, inputs, calls, outputs, times=1):
         job = {
             "description": program.description,
             "inputs": {name: words(np.asarray(x)) for name, x in inputs.items()},
+            "each": [{name: words(np.asarray(x)) for name, x in one.items()} for one in each],
             "calls": calls,
             "outputs": outputs,
             "times": times,
@@ -56,6 +58,19 @@ def run_program(program, inputs, calls, outputs, times=1):
         {n: np.array([float(v.replace("Infinity", "inf")) for v in x]) for n, x in one.items()}
         for one in rounds
     ]
+
+
+def run_goals(about, points):
+    """x, y and fault of each point as the page's goal space settles it."""
+    script = """
+const { GoalSpace } = require(process.argv[1]);
+const { about, points } = JSON.parse(require("fs").readFileSync(0));
+const space = new GoalSpace(about);
+console.log(JSON.stringify(points.map(([x, y]) => [...space.nearest(x, y), space.fault(x, y)])));
+"""
+    given = json.dumps({"about": about, "points": np.asarray(points).tolist()})
+    command = [NODE, "-e", script, str(MACHINE.with_name("goals.js"))]
+    return json.loads(subprocess.run(command, input=given, capture_output=True, text=True, check=True).stdout)
 
 
 def translated(*cases):

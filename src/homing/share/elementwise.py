@@ -9,7 +9,8 @@ import numpy as np
 from jax.lax import RoundingMethod
 
 from homing.errors import HomingError
-from homing.share.emitter import BFLOAT16, HOST, LANES, VEC, VEC2, Emitter, Value
+from homing.share.emitter import HOST, VEC, VEC2, Emitter
+from homing.share.values import BFLOAT16, LANES, Value
 
 BOOL = np.dtype(bool)
 Load = Callable[[int], None]

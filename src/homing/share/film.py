@@ -25,8 +25,7 @@ def cut(film: Film, after: int) -> Film:
     """The film up to `after` steps beyond the first that reaches the goal."""
     reached = np.flatnonzero(film.success)
     end = min(len(film.pos), int(reached[0]) + 1 + after) if len(reached) else len(film.pos)
-    fields = (film.pos, film.rot, film.goal, film.distance, film.success)
-    return Film(*(x[:end] for x in fields))
+    return Film(film.pos[:end], film.rot[:end], film.goal[:end], film.distance[:end], film.success[:end])
 
 
 def packed(films: list[Film]) -> tuple[dict[str, Any], bytes]:

@@ -9,7 +9,8 @@ import numpy as np
 from jax.lax import GatherScatterMode
 
 from homing.errors import HomingError
-from homing.share.emitter import OTHER, SCRATCH, WIDTH, Emitter, Value
+from homing.share.emitter import OTHER, SCRATCH, Emitter
+from homing.share.values import WIDTH, Value
 
 MOST_LOADS = 4096  # elements that are read at computed addresses, each with code of its own
 
@@ -130,7 +131,7 @@ class Windows:
             inside &= (start >= 0) & (start <= limit)
             at[axis] = at[axis] + np.clip(start, 0, limit)
         flat = np.ravel_multi_index(tuple(at), self.shape) if self.shape else np.zeros(inside.shape, np.int64)
-        return flat, inside | clip
+        return np.asarray(flat), np.asarray(inside | clip)
 
 
 def gather(
@@ -153,7 +154,7 @@ def gather(
 
 def _fill(dtype: np.dtype, value: Any) -> np.ndarray:
     if value is None:
-        value = np.nan if dtype.kind == "f" else (True if dtype == bool else np.iinfo(np.int32).min)
+        value = np.nan if dtype.kind == "f" else (True if dtype.kind == "b" else np.iinfo(np.int32).min)
     return np.asarray(value, dtype)
 
 

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from homing.errors import ConfigError, HomingError
 from homing.share import film, scene
-from homing.share.emitter import as_words
 from homing.share.simulator import MAP_BATCH, MAP_CELLS, Simulator, simulator, why_recorded
+from homing.share.values import as_words
 from homing.viz.video import Actor
 
-SCRIPTS = ("machine.js", "goals.js", "sources.js", "view.js", "controls.js", "app.js")
+SCRIPTS = ("machine.js", "goals.js", "sources.js", "shapes.js", "view.js", "controls.js", "app.js")
 LARGEST = 3 * 10**6  # bytes of a page
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from homing.share.emitter import Segment
+from homing.share.values import Segment
 
 KINDS = {"f": "f32", "V": "f32", "i": "i32", "u": "i32", "b": "i32"}
 

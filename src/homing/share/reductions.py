@@ -9,20 +9,8 @@ import numpy as np
 
 from homing.errors import HomingError
 from homing.share.elementwise import BOOL, round_bfloat16
-from homing.share.emitter import (
-    BFLOAT16,
-    FLOAT,
-    HOST,
-    ITERATION,
-    LANE,
-    LANES,
-    OTHER,
-    SCRATCH,
-    WIDTH,
-    Emitter,
-    Operand,
-    Value,
-)
+from homing.share.emitter import FLOAT, HOST, ITERATION, LANE, OTHER, SCRATCH, Emitter
+from homing.share.values import BFLOAT16, LANES, WIDTH, Operand, Value
 from homing.share.wasm import F32, I32, V128, Code, Function
 
 REDUCE = {

@@ -133,7 +133,9 @@ def sampled_resets(traced: Traced, names: tuple[str, ...], seed: int) -> dict[st
     env = traced.env.of_size(POOL, restarts=False)
     lowered = jax.jit(env.reset).lower(jax.random.key(seed))
     # Executed once, so a fast compilation counts for more than a fast program.
-    quick = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else {}
+    quick: dict[str, str | bool] = (
+        {"xla_backend_optimization_level": "0"} if jax.default_backend() == "cpu" else {}
+    )
     state = lowered.compile(compiler_options=quick)(jax.random.key(seed))
     plan = first_plan(POOL, traced.actor.chunk, env.spec.action_dim)
     leaves = jax.tree.leaves(traced.carry(state, plan))

@@ -12,8 +12,9 @@ from jax.interpreters import partial_eval
 
 from homing.errors import HomingError
 from homing.share import elementwise, indexing, reductions
-from homing.share.emitter import ITERATION, WIDTH, Emitter, Segment, Value, check_dtype
+from homing.share.emitter import ITERATION, Emitter
 from homing.share.program import Program
+from homing.share.values import WIDTH, Segment, Value, check_dtype
 from homing.share.wasm import Code
 
 INLINED = {  # primitives that only hold another jaxpr, and the name of the parameter with it
@@ -86,7 +87,7 @@ class Translator:
         env: dict[Any, Value] = {}
         env.update(zip(jaxpr.constvars, [constant(c) for c in consts], strict=True))
         env.update(zip(jaxpr.invars, args, strict=True))
-        read = lambda v: constant(v.val, v.aval.dtype) if isinstance(v, Literal) else env[v]
+        read = lambda v: literal(v) if isinstance(v, Literal) else env[v]
         for equation in jaxpr.eqns:
             values = self.equation(equation, [read(v) for v in equation.invars])
             env.update(zip(equation.outvars, values, strict=True))
@@ -110,7 +111,7 @@ class Translator:
         check_dtype(out.dtype)
         if name in indexing.VIEWS:
             return [args[0].view(lambda x: indexing.VIEWS[name](x, params))]
-        if args and all(a.data is not None and a.size <= FOLDED for a in args) or name == "iota":
+        if name == "iota" or (args and all(a.data is not None and a.size <= FOLDED for a in args)):
             return folded(equation, args)
         return [self.compute(name, args, out, params)]
 
@@ -133,7 +134,7 @@ class Translator:
         elif name in reductions.EXTREME:
             reductions.extreme(emitter, name, args[0], made, params)
         elif name == "dot_general":
-            reductions.dot_general(emitter, *args, made, params)
+            reductions.dot_general(emitter, args[0], args[1], made, params)
         elif name == "cumsum":
             reductions.cumulative_sum(emitter, args[0], made, params)
         else:
@@ -271,6 +272,11 @@ def constant(value: Any, dtype: Any = None) -> Value:
     elif data.dtype == np.int64:
         data = data.astype(np.int32)
     return Value(check_dtype(data.dtype), data=data)
+
+
+def literal(variable: Any) -> Value:
+    """A number in a jaxpr."""
+    return constant(variable.val, variable.aval.dtype)
 
 
 def folded(equation: Any, args: Sequence[Value]) -> list[Value]:
