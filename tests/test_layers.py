@@ -34,6 +34,7 @@ ALLOWED = {
     "viz": BASE | {"agents", "config", "data", "envs", "physics", "policies", "runs"},
     "play": BASE | {"agents", "config", "data", "envs", "physics", "policies", "training", "viz"},
     "adapters": BASE | {"compile", "envs", "physics", "viz"},
+    "share": BASE | {"data", "envs", "physics", "policies", "training", "viz"},
     "report": BASE | {"runs"},
     "bench": BASE
     | {"agents", "compile", "config", "data", "envs", "networks", "report", "system", "training"},
@@ -45,7 +46,7 @@ ALLOWED = {
     | {"training"},
     "cli": BASE
     | {"agents", "api", "bench", "compile", "config", "datasets", "envs", "play", "plugins", "policies"}
-    | {"quickstart", "report", "runs", "studies", "system", "training", "viz"},
+    | {"quickstart", "report", "runs", "share", "studies", "system", "training", "viz"},
     "__main__": {"cli"},
 }
 

@@ -21,6 +21,7 @@ from homing.cli import policies as cli_policies
 from homing.cli import quickstart as cli_quickstart
 from homing.cli import recipes as cli_recipes
 from homing.cli import report as cli_report
+from homing.cli import share as cli_share
 from homing.cli import show as cli_show
 from homing.cli import train as cli_train
 from homing.cli.arguments import ABOUT_IMPORT, Json, numbers, take_imports
@@ -184,6 +185,7 @@ app.command(name="report")(cli_report.report)
 app.command(name="watch")(cli_report.watch)
 app.command(name="render")(cli_show.render)
 app.command(name="play")(cli_show.play)
+app.command(name="share")(cli_share.share)
 app.command(name="export")(cli_policies.export)
 app.command(name="policies")(cli_policies.policies)
 app.command(name="recipes")(cli_recipes.recipes)
