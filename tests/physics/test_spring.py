@@ -17,7 +17,7 @@ from homing.physics import brax_pipelines
 from homing.physics.spring import contacts
 from homing.physics.spring.contacts import Capsule, Sphere, geom_pairs
 from homing.physics.spring.engine import Spring, SpringState
-from homing.physics.spring.vectors import Bodies, matrix
+from homing.physics.vectors import Bodies, matrix
 
 LANES = 18
 HALF = (2.0, 2.0, 1.0)  # of the maze walls

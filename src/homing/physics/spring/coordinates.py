@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from homing.physics.spring.joints import DOFS, Joints, Pose
-from homing.physics.spring.vectors import (
+from homing.physics.vectors import (
     Bodies,
     Vec,
     barrier,

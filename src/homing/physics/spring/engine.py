@@ -15,12 +15,14 @@ import mujoco
 import numpy as np
 from flax import struct
 
+from homing.physics import mechanism, spring_settings
 from homing.physics.engine import Engine, Layout, Links, Timing, layout_of
-from homing.physics.spring import collision_pairs, joints, model_arrays
+from homing.physics.mechanism import Actuators
+from homing.physics.spring import collision_pairs, joints
 from homing.physics.spring.collisions import Collisions
 from homing.physics.spring.coordinates import coordinates, start
 from homing.physics.spring.joints import Joints
-from homing.physics.spring.vectors import (
+from homing.physics.vectors import (
     EYE,
     Bodies,
     Number,
@@ -59,20 +61,20 @@ class Spring:
     """The spring engine; see the module."""
 
     def __init__(self, model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]):
-        mechanism = model_arrays.read(model)
+        parts, settings = mechanism.read(model), spring_settings.read(model)
         self.frames, self.dt = timing.frames, timing.dt
         self.windows = tuple(window.bind(model) for window in windows)
-        self.layout: Layout = layout_of(model, mechanism.init_q)
-        custom, self._timestep = mechanism.custom, mechanism.timestep
-        self.joints = Joints(mechanism.links, mechanism.dofs)
-        self.mass = Mass(mechanism.links, custom["spring_mass_scale"], custom["spring_inertia_scale"])
-        self.motors = Motors(mechanism.actuators, self.joints, self.layout)
-        self._gravity = scale(self._timestep, floats(mechanism.gravity))
-        rates = custom["vel_damping"], custom["ang_damping"]
+        self.layout: Layout = layout_of(model, parts.init_q)
+        self._timestep = parts.timestep
+        self.joints = Joints(parts.links, parts.dofs, settings)
+        self.mass = Mass(parts.links, settings.mass_scale, settings.inertia_scale)
+        self.motors = Motors(parts.actuators, self.joints, self.layout)
+        self._gravity = scale(self._timestep, floats(parts.gravity))
+        rates = settings.vel_damping, settings.ang_damping
         self._slow_vel, self._slow_ang = (float(np.exp(rate * self._timestep)) for rate in rates)
-        push_out = custom["baumgarte_erp"] / self._timestep
+        push_out = settings.push_out / self._timestep
         inverse = 1.0 / self.mass.mass
-        self.collisions = Collisions(model, self.windows, inverse, mechanism.elasticity, push_out)
+        self.collisions = Collisions(model, self.windows, inverse, settings.elasticity, push_out)
 
     @classmethod
     def supports(cls, model: mujoco.MjModel) -> str | None:
@@ -142,7 +144,7 @@ class Spring:
 class Mass:
     """Masses and inertias of links, raised to the powers 1 − scale."""
 
-    def __init__(self, links: model_arrays.Links, mass_scale: float, inertia_scale: float):
+    def __init__(self, links: mechanism.Links, mass_scale: float, inertia_scale: float):
         self.mass = links.mass ** (1 - mass_scale)
         self._spin = links.inertia ** (1 - inertia_scale)
         # With inertia_scale 1, all inertias are 1 and need no principal axes.
@@ -200,7 +202,7 @@ class Mass:
 class Motors:
     """Actuators with constant gain, each on one joint."""
 
-    def __init__(self, motor: model_arrays.Actuators, joints: Joints, layout: Layout):
+    def __init__(self, motor: Actuators, joints: Joints, layout: Layout):
         self._ctrl_range, self._force_range = motor.ctrl_range, motor.force_range
         self._gain, self._gear = motor.gain, motor.gear
         self._motor = np.full(layout.qd_size, -1)
@@ -239,7 +241,8 @@ def spring_engine(model: mujoco.MjModel, timing: Timing, windows: tuple[WallWind
 def _unsupported(model: mujoco.MjModel) -> Iterator[str]:
     yield from joints.unsupported(model)
     yield from collision_pairs.unsupported(model)
-    yield from model_arrays.unsupported(model)
+    yield from mechanism.unsupported(model)
+    yield from spring_settings.unsupported(model)
     if model.opt.viscosity > 0 or model.opt.density > 0:
         yield "it has fluid forces"
     if np.any(model.actuator_trntype != mujoco.mjtTrn.mjTRN_JOINT):

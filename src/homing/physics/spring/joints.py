@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
-from homing.physics.spring.model_arrays import Dofs, Links
-from homing.physics.spring.vectors import (
+from homing.physics.mechanism import Dofs, Links
+from homing.physics.spring_settings import SpringSettings
+from homing.physics.vectors import (
     Bodies,
     Mat,
     Number,
@@ -113,7 +114,7 @@ class Joints:
     moving:          0 for links that a joint connects to the world, else 1
     """
 
-    def __init__(self, links: Links, dofs: Dofs):
+    def __init__(self, links: Links, dofs: Dofs, settings: SpringSettings):
         self.links, self.types = links, links.types
         self.parents = links.parents
         self.dof = np.cumsum([0] + [DOFS[t] for t in self.types])[:-1]
@@ -126,7 +127,7 @@ class Joints:
         frames, parity = zip(*map(_frame, kinds, stacks), strict=True)
         self.parity = constant(np.array(parity))
         self.axes = tuple(self._axis(k, links.rot, dofs, np.stack(frames)[:, k]) for k in range(3))
-        self._stiffen(links, kinds)
+        self._stiffen(settings, kinds)
         self._children = slots(np.where(self.free, -1, self.parents), len(self.types))
 
     # -- constants --------------------------------------------------------------------------------------
@@ -160,14 +161,14 @@ class Joints:
         """Links with at least k + 1 degrees of freedom, free links excluded."""
         return [i for i, t in enumerate(self.types) if t != "f" and k < int(t)]
 
-    def _stiffen(self, links: Links, kinds: list[str]) -> None:
+    def _stiffen(self, settings: SpringSettings, kinds: list[str]) -> None:
         """Spring constants, and for each axis the stiffness that aligns its two directions."""
         when = lambda *names: np.array([float(kind in names) for kind in kinds])
         held = 1.0 - when("free")
-        stiff, limit = links.stiffness, links.limit_stiffness
+        stiff, limit = settings.joint_stiffness, settings.joint_limit_stiffness
         self.stiffness = constant(stiff * held)
-        self.damping = constant(links.vel_damping * held)
-        self.spin_damping = constant(links.ang_damping * held)
+        self.damping = constant(settings.joint_vel_damping * held)
+        self.spin_damping = constant(settings.joint_ang_damping * held)
         self.limit_stiffness = constant(limit * held)
         self.align = (
             constant(stiff * when("hinge", "slide")),
