@@ -44,9 +44,11 @@ class Actuators:
     """Motors, [act_size, ...]."""
 
     dof: np.ndarray
+    coordinate: np.ndarray
     ctrl_range: np.ndarray
     force_range: np.ndarray
     gain: np.ndarray
+    bias: np.ndarray  # [act_size, 3]: constant, and factors of length and velocity
     gear: np.ndarray
 
 
@@ -135,8 +137,10 @@ def _actuators(model: mujoco.MjModel) -> Actuators:
 
     return Actuators(
         dof=model.jnt_dofadr[model.actuator_trnid[:, 0]],
+        coordinate=model.jnt_qposadr[model.actuator_trnid[:, 0]],
         ctrl_range=within(model.actuator_ctrllimited, model.actuator_ctrlrange),
         force_range=within(model.actuator_forcelimited, model.actuator_forcerange),
         gain=rounded(model.actuator_gainprm[:, 0]),
+        bias=np.where((model.actuator_biastype == 0)[:, None], 0.0, rounded(model.actuator_biasprm[:, :3])),
         gear=rounded(model.actuator_gear[:, 0]),
     )

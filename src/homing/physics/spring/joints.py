@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
+from homing.physics.kinematics import DOFS, Tree
 from homing.physics.mechanism import Dofs, Links
 from homing.physics.spring_settings import SpringSettings
 from homing.physics.vectors import (
@@ -37,8 +38,6 @@ from homing.physics.vectors import (
     sub,
 )
 
-DOFS = {"f": 6, "1": 1, "2": 2, "3": 3}
-COORDINATES = {"f": 7, "1": 1, "2": 2, "3": 3}
 # Joint stacks by which of their joints are hinges.
 KINDS = {
     (True,): "hinge",
@@ -106,21 +105,14 @@ class Pose:
         )
 
 
-class Joints:
+class Joints(Tree):
     """The joints of a mechanism, one per link; the joint of a free link exerts no force.
 
-    dof, coordinate: first index of each link's entries in qd and q
-    hinges, slides:  axes of all degrees of freedom, [qd_size, 3]
-    moving:          0 for links that a joint connects to the world, else 1
+    moving: 0 for links that a joint connects to the world, else 1
     """
 
     def __init__(self, links: Links, dofs: Dofs, settings: SpringSettings):
-        self.links, self.types = links, links.types
-        self.parents = links.parents
-        self.dof = np.cumsum([0] + [DOFS[t] for t in self.types])[:-1]
-        self.coordinate = np.cumsum([0] + [COORDINATES[t] for t in self.types])[:-1]
-        self.free = np.array([t == "f" for t in self.types])
-        self.hinges, self.slides = dofs.hinges, dofs.slides
+        super().__init__(links, dofs)
         self._place(links)
         stacks = [self.hinges[d : d + DOFS[t]] for d, t in zip(self.dof, self.types, strict=True)]
         kinds = ["free" if t == "f" else kind_of(s) for s, t in zip(stacks, self.types, strict=True)]
@@ -141,7 +133,6 @@ class Joints:
         self.parent_arm, self.child_arm = constants(ahead - parent_centre), constants(joint - centre)
         # As in brax, the parent's velocity is taken at the point opposite to the joint about its origin.
         self.speed_arm = constants(-ahead - parent_centre)
-        self.centre = constants(centre)
         # The joint of a free link exerts no force, so its parent is arbitrary.
         self.moving = constant(np.where((self.parents < 0) & ~self.free, 0.0, 1.0))
 
