@@ -49,7 +49,9 @@ class Limits:
     """Limits of hinges and slides."""
 
     def __init__(self, model: mujoco.MjModel):
-        joints = np.flatnonzero((model.jnt_limited == 1) & (model.jnt_type >= int(mujoco.mjtJoint.mjJNT_SLIDE)))
+        joints = np.flatnonzero(
+            (model.jnt_limited == 1) & (model.jnt_type >= int(mujoco.mjtJoint.mjJNT_SLIDE))
+        )
         self._coordinate, self._dof = model.jnt_qposadr[joints], model.jnt_dofadr[joints]
         single = lambda x: np.asarray(x, np.float32)
         self._low, self._high = (single(model.jnt_range[joints, k]) for k in range(2))
