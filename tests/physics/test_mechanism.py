@@ -88,6 +88,12 @@ def test_bodies_without_joints_are_merged_as_brax_merges_them(asset):
     same(mine.body_inertia, theirs.body_inertia)
 
 
+def test_a_turned_body_without_joints_keeps_its_rotation():
+    turned = '<body quat="1 0 0 1"><geom name="g" size="0.1" pos="1 0 0"/></body>'
+    xml = f"<mujoco><worldbody><body><freejoint/>{turned}</body></worldbody></mujoco>"
+    np.testing.assert_allclose(Model.from_xml(xml).compile().geom("g").pos, [0, 1, 0], atol=1e-6)
+
+
 def test_a_spring_environment_imports_no_simulator_but_mujoco():
     code = "import sys, homing; homing.make('ant'); print({'brax', 'mujoco.mjx'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

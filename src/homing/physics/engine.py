@@ -29,8 +29,8 @@ class Timing:
 
     timestep: seconds of one physics step
     frames:   physics steps in one environment step (frame skip)
-    gears:    motor gears; None keeps those of the robot file
-    options:  MuJoCo solver options that override those of the robot file
+    gears:    motor gears; None keeps those of the model
+    options:  MuJoCo solver options that override those of the model
     contacts: maximum number of contacts that mjx considers, deepest first; None considers all
     """
 

@@ -145,7 +145,7 @@ class Model:
         damping: float = 0.0,
         armature: float = 0.0,
     ) -> None:
-        """Add a slide joint; every field is set, so that no default of the robot file applies."""
+        """Add a slide joint; every field is set, so that no default of the model applies."""
         self.body(body).add_joint(
             name=name,
             type=JOINT_TYPES["slide"],
@@ -170,7 +170,7 @@ class Model:
         mass: float | None = None,
         rgba: Sequence[float] | None = None,
     ) -> None:
-        """Add a geom to a body, or to the world for None; unset properties take the robot file's defaults."""
+        """Add a geom to a body, or to the world for None; unset properties take the model's defaults."""
         where = self.spec.worldbody if body is None else self.body(body)
         extra = {"density": density, "mass": mass, "rgba": None if rgba is None else list(rgba)}
         where.add_geom(

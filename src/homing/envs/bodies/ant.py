@@ -35,7 +35,7 @@ class Ant:
 
     touched:     parts with contact affinity ("torso", "hips", "feet"); the feet always collide with the floor
     touching:    parts besides the feet that collide with geoms of contact affinity
-    density:     of every part; None keeps that of the robot file
+    density:     of every part; None keeps that of the model
     solimp:      contact impedance of every geom, for the mjx pipeline
     rest_height: initial height of the torso
     any_heading: start with a uniformly random heading
