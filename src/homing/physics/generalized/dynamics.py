@@ -77,6 +77,12 @@ class Inertia(NamedTuple):
         )
 
 
+def _inertia(mass: Number, moment: Vec, entries: Vec) -> Inertia:
+    """An inertia from the six entries of its matrix that are on and above the diagonal."""
+    xx, xy, xz, yy, yz, zz = entries
+    return Inertia(mass, moment, ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz)))
+
+
 class Dynamics:
     """Mass matrix and bias forces of a mechanism.
 
@@ -106,7 +112,7 @@ class Dynamics:
         centre = barrier(_sums(self._of_root, bodies.pos))
         inertia = self._inertias(bodies, centre)
         motions = _about(axes, pick_all(centre, self.dof_link))
-        motions, inertia = barrier((motions, inertia))
+        motions = barrier(motions)
         return self._mass_matrix(motions, inertia), self._bias(motions, inertia, qd)
 
     def _inertias(self, bodies: Bodies, centre: Vec) -> Inertia:
@@ -118,14 +124,14 @@ class Dynamics:
             *(mul(spin, e[i] * e[j]) for spin, e in zip(self._spin, axes, strict=True)),
             mul(self._mass, EYE[i][j] * square - arm[i] * arm[j]),
         )
-        xx, xy, xz, yy, yz, zz = (entry(i, j) for i, j in ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)))
-        return Inertia(self._mass, scale(self._mass, arm), ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz)))
+        entries = tuple(entry(i, j) for i in range(3) for j in range(i, 3))
+        return _inertia(self._mass, *barrier((scale(self._mass, arm), entries)))
 
     def _mass_matrix(self, motions: Spatial, inertia: Inertia) -> Array:
         """Entry (i, j): the momentum of all that i moves, under the motion of i, seen along the motion of j."""
-        (xx, xy, xz), (_, yy, yz), (_, _, zz) = inertia.matrix
-        *moment, xx, xy, xz, yy, yz, zz = _sums(self.affects, (*inertia.moment, xx, xy, xz, yy, yz, zz))
-        composite = Inertia(self._composite_mass, tuple(moment), ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz)))
+        entries = tuple(inertia.matrix[i][j] for i in range(3) for j in range(i, 3))
+        sums = _sums(self.affects, (*inertia.moment, *entries))
+        composite = _inertia(self._composite_mass, sums[:3], sums[3:])
         momenta, motions = barrier((composite.momentum(motions), motions))
         rows, columns = lambda a: a[:, None], lambda a: a[None, :]
         pairs = list(zip((*momenta.ang, *momenta.lin), (*motions.ang, *motions.lin), strict=True))
@@ -137,13 +143,13 @@ class Dynamics:
 
     def _bias(self, motions: Spatial, inertia: Inertia, qd: Array) -> Array:
         """Forces that keep the joint velocities as they are, without other forces than gravity."""
-        moving = scale_both(qd, motions)
+        moving = _scaled(qd, motions)
         velocity, before = self._along_tree(moving), Spatial(*(_sums(self._before, part) for part in moving))
         change = Spatial(
             cross(before.ang, motions.ang),
             plus(cross(before.ang, motions.lin), cross(before.lin, motions.ang)),
         )
-        acceleration = self._along_tree(scale_both(qd, change))
+        acceleration = self._along_tree(_scaled(qd, change))
         acceleration = acceleration._replace(lin=plus(acceleration.lin, self._against_gravity))
         momentum, rate = inertia.momentum(velocity), inertia.momentum(acceleration)
         force = Spatial(
@@ -158,7 +164,7 @@ class Dynamics:
         return Spatial(*(_sums(self.affects.T, part) for part in barrier(parts)))
 
 
-def scale_both(factor: Number, vector: Spatial) -> Spatial:
+def _scaled(factor: Number, vector: Spatial) -> Spatial:
     """factor · vector."""
     return Spatial(scale(factor, vector.ang), scale(factor, vector.lin))
 
