@@ -16,10 +16,27 @@ from homing.physics.generalized.constraints import Rows
 from homing.physics.generalized.engine import Equations, Generalized
 from homing.physics.solvers import inverse, non_negative
 
-# Ant: a free joint, contacts and limits. The others add much to compile and little to see.
-EQUATIONS = {"ant": [], "reacher": []} | dict.fromkeys(
-    ("pusher_hard", "half_cheetah", "humanoid", "ant_soccer"), pytest.mark.slow
-)
+# Links that touch the floor and their limits, with little to compile.
+TOUCHING = """
+<mujoco>
+  <default><geom friction="0.7 0.1 0.1" solimp="0.5 0.9 0.1"/></default>
+  <worldbody>
+    <geom type="plane" size="5 5 1"/>
+    <body pos="0 0 0.2">
+      <joint type="slide" axis="1 0 0"/>
+      <joint type="slide" axis="0 0 1" limited="true" range="-0.1 0.2"/>
+      <joint type="hinge" axis="0 1 0" limited="true" range="-10 20" solreflimit="-300 -5"/>
+      <geom type="capsule" size="0.15" fromto="-0.3 0 0 0.3 0 0"/>
+      <body pos="0.3 0 0.3">
+        <joint name="j" type="hinge" axis="1 1 0"/>
+        <geom size="0.2" pos="0 0.1 -0.3"/>
+      </body>
+    </body>
+  </worldbody>
+  <actuator><motor joint="j"/></actuator>
+</mujoco>
+"""
+ROBOTS = ("ant", "reacher", "pusher_hard", "half_cheetah", "humanoid", "ant_soccer")
 
 
 def random_system(seed, rows=12, coordinates=6):
@@ -134,10 +151,21 @@ def braxs_equations(engine, q, qd, ctrl):
     )
 
 
-@pytest.mark.parametrize("id", [pytest.param(id, marks=marks) for id, marks in EQUATIONS.items()])
-def test_equations_are_those_of_brax(id):
+def engines(name: str):
+    """Our engine and brax's for an environment or for MJCF text."""
+    if "<" not in name:
+        return tuple(scene(name, pipeline).engine for pipeline in ("generalized", "generalized_brax"))
+    load = lambda kind: kind(mujoco.MjModel.from_xml_string(name), Timing(0.01, 1), ())
+    return load(Generalized), load(brax_pipelines.Generalized)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(TOUCHING, id="touching"), *(pytest.param(id, marks=pytest.mark.slow) for id in ROBOTS)],
+)
+def test_equations_are_those_of_brax(name):
     """Mass matrix, forces, contacts, limits and links at the same coordinates differ by rounding."""
-    ours, theirs = (scene(id, name).engine for name in ("generalized", "generalized_brax"))
+    ours, theirs = engines(name)
     given = states(ours, 16)
     mine = jax.jit(lambda *x: equations(ours, *x))(*given)
     other = jax.jit(lambda *x: braxs_equations(theirs, *x))(*given)
@@ -147,7 +175,7 @@ def test_equations_are_those_of_brax(id):
         other[0]._replace(rows=jax.tree.map(lambda x: x[:, np.array(used, int)], other[0].rows)),
         *other[1:],
     )
-    if id != "reacher":
+    if name != "reacher":
         assert np.abs(mine[0].rows.jacobian).sum(axis=-1).any(axis=0).sum() > 4, "something touches"
     for a, b in zip(jax.tree.leaves(mine), jax.tree.leaves(other), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * max(np.abs(b).max(initial=0.0), 1e-3))
