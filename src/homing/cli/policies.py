@@ -53,9 +53,8 @@ def export(
         check_file(out)
     locate(run)
     api.choose_device(cpu)
-    path = api.export(
-        run, out, seed=seed, which=which, episodes=episodes, half=float16, hf=hf, license=license
-    )  # type: ignore[arg-type]
+    options: dict[str, Any] = {"seed": seed, "which": which, "episodes": episodes, "half": float16}
+    path = api.export(run, out, hf=hf, license=license, **options)
     if path.suffix == ONNX:
         print(f"wrote {path} ({path.stat().st_size / 1024:,.0f} KiB): state, goal -> action")
         return

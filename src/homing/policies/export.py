@@ -72,7 +72,7 @@ def export_graph(
         raise ConfigError(f"{out} is a folder; name a file in it")
     policies = find_policies(run, which)
     seeds, _ = chosen_seeds(policies, seed)
-    if len(seeds) > 1:
+    if len(seeds) != 1:
         raise ConfigError(
             f"an ONNX file holds one policy; choose one of the seeds {', '.join(map(str, seeds))}"
         )
