@@ -136,6 +136,18 @@ def test_a_policy_learned_from_other_actions_reaches_few(tmp_path):
     assert max(success(tmp_path / "run")) < 0.6
 
 
+@pytest.mark.parametrize("agent", ["srl", "sac", "td3"])
+def test_every_other_off_policy_agent_can_be_trained_on_data(agent):
+    """Its programs are traced, not compiled."""
+    changes = {"batch_size": 8} | ({"her": True} if agent != "srl" else {"horizon": 10})
+    data = DataFile(str(walk_file()))
+    loop = build(run_config(agent, "walk", preset_name="quickstart", changes=changes, data=data)).loop
+    train = jax.eval_shape(loop.init, jax.random.key(0))
+    assert train.env == () and train.replay == ()
+    after, _ = jax.eval_shape(loop.epoch, train, jnp.int32(0), jnp.int32(1))
+    assert jax.tree.structure(after) == jax.tree.structure(train)
+
+
 # Runs.
 
 

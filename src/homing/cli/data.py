@@ -98,7 +98,9 @@ def export(
     if not quiet:
         _print_facts(dataset)
         if format == "ogbench":
-            print(f"train on it: homing train gcbc {planned.env.spec.id} --data {planned.out}")
+            print(
+                f"train on it: homing train gcbc {planned.env.spec.id} --data {planned.out} --preset quickstart"
+            )
 
 
 @data_app.command(name="import")

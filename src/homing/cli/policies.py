@@ -63,18 +63,9 @@ def export(
         check_file(out)
     locate(run)
     api.choose_device(cpu)
-    path = api.export(
-        run,
-        out,
-        seed=seed,  # type: ignore[arg-type]
-        which=which,
-        episodes=episodes,
-        half=float16,
-        chain=chain,
-        chain_steps=chain_steps,
-        hf=hf,
-        license=license,
-    )
+    options: dict[str, Any] = {"seed": seed, "which": which, "episodes": episodes, "half": float16}
+    options |= {"chain": chain, "chain_steps": chain_steps, "hf": hf, "license": license}
+    path = api.export(run, out, **options)
     if path.suffix == ONNX:
         print(f"wrote {path} ({path.stat().st_size / 1024:,.0f} KiB): state, goal -> action")
         return

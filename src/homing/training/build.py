@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
+import jax
+
 from homing.agents import Agent, OffPolicyAgent, agent_types, make_agent
 from homing.config.offpolicy import TrainConfig
 from homing.config.onpolicy import OnPolicyConfig, OnPolicyPlan
@@ -17,10 +19,11 @@ from homing.envs.base import GoalEnv
 from homing.errors import ConfigError
 from homing.training import offpolicy, onpolicy
 from homing.training.loop import Loop
+from homing.training.seeds import cpu_device
 
 
 class Parts(NamedTuple):
-    """What a run is made of; nothing is allocated or compiled yet."""
+    """What a run is made of; nothing is compiled yet, and only a dataset is allocated, on the host."""
 
     env: GoalEnv
     eval_env: GoalEnv
@@ -56,7 +59,10 @@ def build(config: RunConfig) -> Parts:
     dataset = read_dataset(config.data.path, config.data.sha256)
     check_dataset(dataset, env, agent)
     plan = offpolicy.make_plan(config.train, env, agent, seeds, dataset.transitions)  # type: ignore[arg-type]
-    data = stored(dataset, env, plan.buffer_shape)
+    with jax.default_device(
+        cpu_device()
+    ):  # where memory is short, the plan says so before the device is filled
+        data = stored(dataset, env, plan.buffer_shape)
     return Parts(env, eval_env, agent, plan, data, DataFile(config.data.path, dataset.sha256))
 
 

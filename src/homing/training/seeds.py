@@ -33,15 +33,16 @@ def seed_keys(seeds: Sequence[int]) -> Key:
 
     Made by the CPU: a GPU's first program, however small, is seconds of a start.
     """
-    with jax.default_device(_cpu()):
+    with jax.default_device(cpu_device()):
         data = np.asarray(jax.random.key_data(jnp.stack([jax.random.key(seed) for seed in seeds])))
     return jax.random.wrap_key_data(jnp.asarray(data))
 
 
-def _cpu() -> Any:
+def cpu_device() -> Any:
+    """The CPU as a device of JAX; None where JAX_PLATFORMS leaves it out."""
     try:
         return jax.local_devices(backend="cpu")[0]
-    except RuntimeError:  # JAX_PLATFORMS leaves it out
+    except RuntimeError:
         return None
 
 
@@ -145,7 +146,8 @@ def programs(
     value_axes: dict[str, int | None] = dict.fromkeys(values, 0)
     if loop.data is not None:
         # An argument that seeds share: as a constant it would be compiled into each program.
-        values, value_axes = {**values, DATA: loop.data}, {**value_axes, DATA: None}
+        values = {**values, DATA: jax.device_put(loop.data, jax.devices()[0])}
+        value_axes = {**value_axes, DATA: None}
     init, epoch, score = _functions(loop_of, eval_env)
     if loop.plan.config.exact_seeds:
         together = [
