@@ -146,9 +146,9 @@ def test_search_works_on_pages_opened_from_the_disk(site):
         page.focus("input.md-search__input")
         page.keyboard.type("heartbeat")
         page.wait_for_function("document.querySelectorAll('.md-search-result__item').length > 0")
-        found = page.locator(".md-search-result__item").first.inner_text()
+        found = page.locator(".md-search-result__list").inner_text()
         browser.close()
-    assert "Studies" in found and not wrong
+    assert "Studies" in found and "heartbeat" in found and not wrong
 
 
 def versions_of(out):
