@@ -141,7 +141,7 @@ def test_search_works_on_pages_opened_from_the_disk(site):
         page, wrong = browser.new_page(), []
         page.set_default_timeout(120_000)
         page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", wrong.append)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
         page.goto((out / "index.html").as_uri())
         page.focus("input.md-search__input")
         page.keyboard.type("heartbeat")
