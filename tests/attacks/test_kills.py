@@ -16,7 +16,7 @@ import pytest
 from run_helpers import assert_same_results
 
 TESTS = Path(__file__).parents[1]
-KILLS = int(os.environ.get("HOMING_KILLS", "6"))
+KILLS = int(os.environ.get("HOMING_KILLS", "7"))
 SEED = int(os.environ.get("HOMING_KILLS_SEED", "0"))
 
 # Twelve evaluations and as many checkpoints: most moments after the start are near a write.
@@ -32,6 +32,7 @@ CASES = {
     "crl-chunk-2": ["train", "crl", "walk", *COMMON, *REPLAY, "--chunk", "2"],
     "sac": ["train", "sac", "walk", *COMMON, *REPLAY],
     "td3": ["train", "td3", "walk", *COMMON, *REPLAY],
+    "srl": ["train", "srl", "walk", *COMMON, *REPLAY],
     "ppo": ["train", "ppo", "walk", *COMMON, "--minibatches", "2", "--value-net.width", "16"],
     "study": ["study", "run", "{tests}/attacks/tiny.toml", "--workers", "0", "--cpu"],
 }
@@ -62,7 +63,7 @@ def killed(process, seconds):
         process.wait(timeout=seconds)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGKILL)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=300)
     assert process.returncode in (0, -signal.SIGKILL), said
     return process.returncode != 0
 

@@ -15,6 +15,7 @@ from websockets.asyncio.server import ServerConnection
 from homing.errors import ConfigError, HomingError
 from homing.play.client_page import client_page
 from homing.play.guard import LOOPBACK, Guard, guarded, new_token
+from homing.play.memory import Housekeeping
 from homing.play.page import Page
 from homing.play.reporting import LOG, notify, one_line
 from homing.play.session import Session
@@ -80,6 +81,7 @@ class Player:
         self.page = Page(self.server, session, self.guard.checks)
         self._stop = threading.Event()
         self._last_error = ""
+        self._housekeeping = Housekeeping()
 
     def _started(self, port: int, label: str) -> viser.ViserServer:
         # viser prints addresses of its own, which lack the token.
@@ -115,6 +117,7 @@ class Player:
             now = time.monotonic()
             self._contained(lambda seconds=now - last: self.session.advance(seconds))
             self._contained(self.page.show)
+            self._contained(lambda: self._housekeeping(self.session.version))
             last = now
             time.sleep(max(0.0, PERIOD - (time.monotonic() - now)))
 
