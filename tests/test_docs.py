@@ -141,14 +141,14 @@ def test_search_works_on_pages_opened_from_the_disk(site):
         page, wrong = browser.new_page(), []
         page.set_default_timeout(120_000)
         page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", wrong.append)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
         page.goto((out / "index.html").as_uri())
         page.focus("input.md-search__input")
         page.keyboard.type("heartbeat")
         page.wait_for_function("document.querySelectorAll('.md-search-result__item').length > 0")
-        found = page.locator(".md-search-result__item").first.inner_text()
+        found = page.locator(".md-search-result__list").inner_text()
         browser.close()
-    assert "Studies" in found and not wrong
+    assert "Studies" in found and "heartbeat" in found and not wrong
 
 
 def versions_of(out):

@@ -272,6 +272,12 @@ def _check_agent(name: str, config: type, agent: type, train: Any) -> None:
         )
     if train is not None and type(train) is not train_kind(agent):
         raise ConfigError(f"{name} is trained by a {train_kind(agent).__name__}, not by {shown(train)}")
+    if taken := [other for other, (kind, _) in AGENTS.items() if kind is config and other != name]:
+        # An agent is made from its config alone, so the other one would be trained.
+        raise ConfigError(
+            f"{config.__name__} is the config of {taken[0]!r} already; give {name} one of its own, "
+            f"for instance a subclass of {config.__name__}"
+        )
 
 
 def train_kind(agent: type) -> type:
