@@ -243,7 +243,8 @@ def test_a_key_does_what_its_button_does_and_an_unknown_one_nothing(play):
     with client(play) as one:
         one.set_value("Pause", False)
         one.trigger("Pause")
-        values = lambda: [m["updates"] for m in list(one.seen) if m.get("uuid") == one.controls["Pause"]]
+        pause = one.control("Pause")
+        values = lambda: [m.get("updates") for m in list(one.seen) if m.get("uuid") == pause]
         assert until(lambda: {"value": True} in values()), "the checkbox follows the key"
         one.send({"type": "CommandTriggerMessage", "uuid": "none"})
         one.send({"type": "CommandTriggerMessage", "uuid": one.control("Reset")})
