@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from homing.config.recipes import measure, recipe_for
 from homing.envs import env_ids, make
 from homing.envs.arenas import Maze
-from homing.envs.goals import Around, Box, Cells, FreeCells, Points, Ring
+from homing.envs.goals import Around, Away, Box, Cells, FreeCells, Points, Ring
 from homing.envs.info import EnvInfo
 from homing.envs.registry import get_spec
 from homing.envs.tasks import Soccer
@@ -119,6 +119,8 @@ def environments(ids: Sequence[str]) -> str:
 def goals(spec: Any) -> str:
     """Where the goals of an environment lie, in words."""
     made = spec.task.goals
+    if isinstance(starts := getattr(spec.task, "starts", None), Away):
+        return f"{region(made)}; starts {starts.distance:g} m from the goal"
     if isinstance(spec.arena, Maze) and isinstance(made, Cells):
         return maze_goals(spec)
     if isinstance(made, tuple):  # a region for each puck
