@@ -1,6 +1,6 @@
-"""Generate the figures, the table of environments and the gallery in docs/.
+"""Generate the figures, the table of environments, the gallery and the live pages in docs/.
 
-`--text` skips the images of environments, which take minutes.
+`--text` skips the images of environments and the live pages, which take minutes.
 """
 
 import sys
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import make_figures
+import make_live
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
@@ -98,5 +99,6 @@ if __name__ == "__main__":
     (DOCS / "gallery.md").write_text(gallery())
     make_figures.main()
     if "--text" not in sys.argv:
+        make_live.main()
         draw_tiles()
         _save(contact_sheet(), DOCS / "images" / "environments.png")
