@@ -1,6 +1,7 @@
-"""Generate the figures, the pages about environments, the gallery and the numbers of the first page in docs/.
+"""Generate the figures, the pages about environments, the gallery, the live pages and the first page's numbers.
 
-`--text` skips the images and films of environments, which take minutes; `--missing` makes only those that are absent.
+`--text` skips the images and films of environments and the live pages, which take minutes; `--missing` makes only
+images and films that are absent.
 """
 
 import re
@@ -10,6 +11,7 @@ from typing import Any
 
 import make_env_pages
 import make_figures
+import make_live
 import make_numbers
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -141,6 +143,7 @@ def main(flags: set[str]) -> None:
         draw_tiles("--missing" in flags)
         draw_films("--missing" in flags)
         _save(contact_sheet(), DOCS / "images" / "environments.png")
+        make_live.main()
     make_numbers.main()
     write_live()
     write_table()

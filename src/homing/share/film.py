@@ -13,12 +13,12 @@ EPISODES = 6
 AFTER = 1.5  # seconds that are shown after the goal is reached
 
 
-def record(actor: Actor, seed: int, episodes: int = EPISODES, steps: int | None = None) -> list[Film]:
+def record(actor: Actor, seed: int) -> list[Film]:
     """The policy's way to several goals, each cut soon after the goal is reached or the robot has fallen."""
     env = actor.env
-    length = min(env.episode_length, RUN_STEPS) if steps is None else steps
+    length = min(env.episode_length, RUN_STEPS)
     shoot = recorder(env.of_size(1, restarts=False), actor.act, length, actor.chunk)
-    return [cut(shoot(actor.learner, seed + k), round(AFTER / env.spec.dt)) for k in range(episodes)]
+    return [cut(shoot(actor.learner, seed + k), round(AFTER / env.spec.dt)) for k in range(EPISODES)]
 
 
 def cut(film: Film, after: int) -> Film:
