@@ -8,17 +8,19 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all test-attacks test-ecosystem check format docs serve clean
+.PHONY: help setup quickstart test test-all test-attacks test-package test-ecosystem check format docs site serve clean
 
 help:
 	@echo "make quickstart   set up, then train a small agent on the CPU and show what it does"
 	@echo "make test         set up, then run the tests (about nine minutes on two cores, less when repeated)"
 	@echo "make test-all     the same with the slow tests"
 	@echo "make test-attacks bad input through every command and call, the slow ones included"
+	@echo "make test-package build the package, install it into an empty environment and use it there"
 	@echo "make test-ecosystem  environments in the agents of other libraries, in a virtual environment of their own"
 	@echo "make check        formatter, linter, type checker"
 	@echo "make coverage     the fast tests with line coverage, in htmlcov/"
 	@echo "make docs         make the generated parts of docs/ again and the site from them, in site/"
+	@echo "make site         the site from docs/ as it is"
 	@echo "make serve        show the site on this machine and follow changes"
 
 $(READY): pyproject.toml constraints.txt
@@ -30,7 +32,7 @@ $(READY): pyproject.toml constraints.txt
 setup: $(READY)
 
 quickstart: $(READY)
-	$(BIN)/python examples/quickstart.py
+	$(BIN)/homing quickstart
 
 test: $(READY)
 	$(PYTEST) -m "not slow"
@@ -40,6 +42,9 @@ test-all: $(READY)
 
 test-attacks: $(READY)
 	$(PYTEST) tests/attacks
+
+test-package: $(READY)
+	$(BIN)/python -m pytest tests/test_packaging.py tests/test_infrastructure.py
 
 # Other libraries bring torch and much else: they have a virtual environment of their own.
 ECOSYSTEM := .venv-ecosystem
@@ -72,6 +77,9 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 docs: $(READY)
 	$(BIN)/python tools/make_docs.py
+	$(MKDOCS) build --strict
+
+site: $(READY)
 	$(MKDOCS) build --strict
 
 serve: $(READY)
