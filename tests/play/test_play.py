@@ -18,12 +18,12 @@ from homing.cli import main
 from homing.envs.goal_space import GoalSpace
 from homing.errors import ConfigError, HomingError
 from homing.play import server, shapes
-from homing.play.following import Newer, follower
 from homing.play.page import TRAJECTORY_RGB
 from homing.play.session import FALL_SECONDS, MAX_COMMANDS, TRAJECTORY, Session
 from homing.play.simulation import Simulation
 from homing.play.sources import Choice, compatible_environments, make_actor
 from homing.play.status import status
+from homing.policies.following import Newer, follower
 from homing.policies.store import EnvChoice, Policies, Spaces
 from homing.runs.policy_files import save_policy
 from homing.types import Obs
@@ -327,8 +327,8 @@ def test_a_newer_policy_that_cannot_act_is_told(session, monkeypatch, broken):
 def test_a_follower_reads_what_a_run_has_written_since(tmp_path, monkeypatch):
     agent = SimpleNamespace(init=lambda key: {"w": jnp.zeros(3)})
     run = SimpleNamespace(path=tmp_path, config=lambda: None)
-    monkeypatch.setattr("homing.play.following.RunFolder.existing", lambda path: run)
-    monkeypatch.setattr("homing.play.following.run_card", lambda *args: {"step": 640 * args[-1]})
+    monkeypatch.setattr("homing.policies.following.RunFolder.existing", lambda path: run)
+    monkeypatch.setattr("homing.policies.following.run_card", lambda *args: {"step": 640 * args[-1]})
     policies = Policies(
         "here", "crl", agent, None, None, (3, 4), Spaces("walk", 2, 2, 2), EnvChoice("walk"), 1, {"step": 640}
     )

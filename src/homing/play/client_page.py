@@ -14,11 +14,16 @@ INDEX = Path(viser.__file__).parent / "client" / "build" / "index.html"
 ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><circle cx="16" cy="16" r="13" \
 fill="none" stroke="#246e5a" stroke-width="4"/><circle cx="16" cy="16" r="6" fill="#e07b39"/></svg>"""
 # The client would add its WebSocket's address to the page's, which has the token already. A checkbox that was
-# clicked would keep the keyboard, and no shortcut would work until the next click elsewhere.
+# clicked would keep the keyboard, and no shortcut would work until the next click elsewhere. The client takes a
+# pointer that the canvas has captured for one that drags something; browsers capture every finger at once.
 SCRIPT = """<script>{
   const replace = history.replaceState.bind(history);
   history.replaceState = (state, title) => replace(state, title);
   addEventListener("change", event => event.target.type === "checkbox" && event.target.blur());
+  addEventListener("pointerdown", event => {
+    if (event.pointerType === "touch" && event.target.hasPointerCapture?.(event.pointerId))
+      event.target.releasePointerCapture(event.pointerId);
+  }, true);
 }</script>"""
 ICON_ADDRESS = f"data:image/svg+xml,{quote(ICON)}"
 

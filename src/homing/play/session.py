@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from homing.errors import ConfigError, HomingError
-from homing.play.following import Follower, follower
 from homing.play.reporting import LOG, one_line
 from homing.play.simulation import Simulation, Snapshot
 from homing.play.sources import Choice, check_offered, make_actor
+from homing.policies.following import Follower, follower
 from homing.viz.video import Actor
 
 HISTORY = 30.0  # seconds of distances that are kept
