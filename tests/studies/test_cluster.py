@@ -23,7 +23,7 @@ BROKEN = TEXT + '[[where]]\nwhen = { energy = "dot" }\nalpha_lr = 10\nentropy_ta
 def jobs(monkeypatch, tmp_path):
     """Jobs find the probes, and compile what tests have compiled."""
     monkeypatch.setattr(cluster, "Task", ProbeTask)
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("PYTHONPATH", f"{TESTS}{os.pathsep}{TESTS.parent / 'src'}")
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(TESTS.parent / ".cache" / "jax"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -203,7 +203,7 @@ def test_nothing_is_written_for_a_study_that_cannot_be(tmp_path, file):
 @pytest.fixture
 def pooled(monkeypatch):
     monkeypatch.setattr(pool, "worker_command", probe_worker)
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("PYTHONPATH", f"{TESTS}{os.pathsep}{TESTS.parent / 'src'}")
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(TESTS.parent / ".cache" / "jax"))
 

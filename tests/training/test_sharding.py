@@ -49,7 +49,7 @@ print(json.dumps([curves((3, 4), None), curves((3, 4), 4), curves((3,), 4)]))
 def surroundings(tmp_path):
     return {
         **os.environ,
-        "PYTHONPATH": str(TESTS),
+        "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent / 'src'}",
         "JAX_PLATFORMS": "cpu",
         "JAX_COMPILATION_CACHE_DIR": str(TESTS.parent / ".cache" / "jax"),
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
@@ -140,7 +140,7 @@ def assert_alike(path, other):
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     path = tmp_path_factory.mktemp("devices") / "alone"
-    env = {**os.environ, "PYTHONPATH": str(TESTS), "JAX_PLATFORMS": "cpu"}
+    env = {**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent / 'src'}", "JAX_PLATFORMS": "cpu"}
     subprocess.run(command("train", *ARGUMENTS, "--out", str(path)), env=env, check=True, timeout=600)
     return path
 
