@@ -1,7 +1,7 @@
 """Equations of motion in joint coordinates: M a = f, by composite rigid bodies and recursive Newton-Euler.
 
-Written for one environment. Sums along the tree are sums with constant 0/1 weights. Spatial vectors are about the
-centre of mass of their tree: motions are angular and linear velocities of that point, forces torque about it and force.
+Written for one environment. Sums along the tree have constant 0/1 weights. Spatial vectors are about the centre of
+mass of their tree: motions are angular and linear velocities of that point, forces torque about it and a force.
 """
 
 from __future__ import annotations
