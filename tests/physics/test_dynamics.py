@@ -86,9 +86,10 @@ def by_mujoco(found, read):
 
 
 def mass_matrix(model, data):
-    full = np.zeros((model.nv, model.nv))
-    mujoco.mj_fullM(model, data, full)
-    return full
+    columns = np.zeros((model.nv, model.nv))
+    for column, unit in zip(columns, np.eye(model.nv), strict=True):
+        mujoco.mj_mulM(model, data, column, unit)
+    return columns
 
 
 def close(a, b):

@@ -68,10 +68,10 @@ def turn(tree: Tree, dof: np.ndarray, angle: Number) -> Vec:
     return (jnp.cos(half), *scale(jnp.sin(half), constants(axes)))
 
 
-def start(tree: Tree, q: Array, qd: Array) -> Bodies:
+def start(tree: Tree, q: Array, qd: Array | None) -> Bodies:
     """Motion of all links at coordinates q [N, q_size] and velocities qd [N, qd_size] (forward kinematics).
 
-    From the root outwards; links of equal depth and joint type are processed together.
+    From the root outwards; links of equal depth and joint type are processed together. None for qd is no motion.
     """
     links = tree.links
     placed: dict[int, Bodies] = {}
@@ -84,13 +84,19 @@ def start(tree: Tree, q: Array, qd: Array) -> Bodies:
         here = here._replace(pos=pos, rot=compose(base, here.rot))
         parents = tree.parents[group]
         on_world = parents[0] < 0
-        here = barrier(
-            _on_world(here) if on_world else _onto(_side_by_side([placed[p] for p in parents]), here)
-        )
+        here = _on_world(here) if on_world else _onto(_side_by_side([placed[p] for p in parents]), here)
+        here = _computed(here)
         placed |= {link: _column(here, k) for k, link in enumerate(group)}
     full = lambda a: jnp.broadcast_to(jnp.asarray(a, q.dtype), q.shape[:-1])
     every = [jax.tree.map(full, placed[i]) for i in range(len(tree.types))]
     return _centred(_side_by_side(every), tree.centre)
+
+
+def _computed(bodies: Bodies) -> Bodies:
+    """Bodies behind an optimisation barrier; constants stay constants."""
+    leaves, structure = jax.tree.flatten(bodies)
+    settled = iter(barrier([a for a in leaves if not isinstance(a, float)]))
+    return jax.tree.unflatten(structure, [a if isinstance(a, float) else next(settled) for a in leaves])
 
 
 def _generations(tree: Tree) -> list[np.ndarray]:
@@ -116,17 +122,17 @@ def _column(bodies: Bodies, k: int) -> Bodies:
     return jax.tree.map(one, bodies)
 
 
-def _moved(tree: Tree, group: np.ndarray, q: Array, qd: Array) -> Bodies:
+def _moved(tree: Tree, group: np.ndarray, q: Array, qd: Array | None) -> Bodies:
     """Motion of links relative to the zero pose of their joints, components [N, G]."""
     at, dof, kind = tree.coordinate[group], tree.dof[group], tree.types[group[0]]
-    cut = lambda x, first, size: tuple(pick(x, first + i) for i in range(size))
+    cut = lambda x, first, size: tuple(0.0 if x is None else pick(x, first + i) for i in range(size))
     if kind == "f":
         return Bodies(cut(q, at, 3), cut(q, at + 3, 4), cut(qd, dof, 3), cut(qd, dof + 3, 3))
     pos, vel, ang = (0.0,) * 3, (0.0,) * 3, (0.0,) * 3
     rot: Vec = (1.0, 0.0, 0.0, 0.0)
     for k in range(DOFS[kind]):
         axis, slide = (constants(v[dof + k]) for v in (tree.hinges, tree.slides))
-        place, speed = pick(q, at + k), pick(qd, dof + k)
+        (place,), (speed,) = cut(q, at + k, 1), cut(qd, dof + k, 1)
         pos = plus(pos, rotate(matrix(rot), scale(place, slide)))
         rot = compose(rot, turn(tree, dof + k, place))
         vel, ang = plus(vel, scale(speed, slide)), plus(ang, scale(speed, axis))

@@ -26,6 +26,7 @@ def _merge(parent: ElementTree.Element) -> None:
         if child.tag != "body" or any(part.tag in ("joint", "freejoint") for part in child):
             continue
         pos, quat = _numbers(child, "pos", "0 0 0"), _numbers(child, "quat", "1 0 0 0")
+        quat = quat / np.linalg.norm(quat)
         moved = np.any(pos) or np.any(quat[1:])
         for part in child:
             if part.tag in PLACED and moved:

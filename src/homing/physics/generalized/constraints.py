@@ -79,7 +79,7 @@ class Contacts:
 
     def __init__(self, model: mujoco.MjModel, affects: np.ndarray):
         self._model = mjx.put_model(model, impl="jax")
-        self._count = int(mjx.make_data(self._model)._impl.ncon)
+        self._count = int(jax.eval_shape(lambda: mjx.make_data(self._model))._impl.ncon)
         self._link = np.asarray(model.geom_bodyid) - 1
         self._quat = constants(np.asarray(model.geom_quat, np.float32))
         # The world is the last row: no degree of freedom moves it.

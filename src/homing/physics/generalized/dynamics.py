@@ -1,8 +1,7 @@
 """Equations of motion in joint coordinates: M a = f, by composite rigid bodies and recursive Newton-Euler.
 
-Written for one environment. Sums along the tree are sums with constant 0/1 weights, which XLA fuses with what is
-summed. Spatial vectors are about the centre of mass of their tree: motions are (angular, linear) velocities of that
-point, forces are (torque about it, force).
+Written for one environment. Sums along the tree have constant 0/1 weights. Spatial vectors are about the centre of
+mass of their tree: motions are angular and linear velocities of that point, forces torque about it and a force.
 """
 
 from __future__ import annotations
@@ -215,8 +214,11 @@ def _stack(tree: Tree, links: np.ndarray, q: Array, here: Vec, turned: Vec) -> l
 
 def _sums(weights: np.ndarray, vectors: Vec) -> Vec:
     """Weighted sums [A] of components [B], with weights [A, B]."""
-    weights = np.asarray(weights, np.float32)
-    return tuple(jnp.sum(weights * a, axis=-1) for a in vectors)
+    stacked = jnp.stack(vectors)
+    # A product calls a library, which is fast on a CPU; a sum is fused with what is summed, which is fast on a GPU.
+    product = lambda x: jnp.einsum("ab,nb->na", np.asarray(weights, np.float32), x, precision="highest")
+    fused = lambda x: jnp.sum(np.asarray(weights, np.float32) * x[:, None, :], axis=-1)
+    return tuple(jax.lax.platform_dependent(stacked, cpu=product, default=fused))
 
 
 def _below(parents: np.ndarray) -> np.ndarray:

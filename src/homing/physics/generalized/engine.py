@@ -114,7 +114,7 @@ class Generalized:
 
     def equations(self, q: Array, qd: Array, ctrl: Array, geom_pos: Array) -> Equations:
         """The equations of a physics step of one environment."""
-        bodies = start(self.tree, q, qd)
+        bodies = start(self.tree, q, None)
         origin = minus(bodies.pos, rotate(matrix(bodies.rot), self.tree.centre))
         axes = jax.lax.optimization_barrier(dof_axes(self.tree, q, bodies.rot, origin))
         masses, bias = self.dynamics.equations(axes, bodies, qd)
