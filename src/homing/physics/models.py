@@ -162,10 +162,30 @@ class Model:
             axis=list(AXES[axis]),
             limited=mujoco.mjtLimited.mjLIMITED_FALSE if limit is None else mujoco.mjtLimited.mjLIMITED_TRUE,
             range=[0, 0] if limit is None else list(limit),
-            damping=_like(self.spec, "damping", damping),
+            damping=like_default(self.spec, "damping", damping),
             armature=armature,
-            stiffness=_like(self.spec, "stiffness", 0.0),
+            stiffness=like_default(self.spec, "stiffness", 0.0),
         )
+
+    def add_free_body(self, name: str, pos: Sequence[float]) -> None:
+        """Add a body to the world that moves freely, with one joint of seven coordinates."""
+        self.spec.worldbody.add_body(name=name, pos=list(pos)).add_freejoint(name=f"{name}_free")
+
+    def add_pair(
+        self,
+        one: str,
+        other: str,
+        friction: float = 1.0,
+        solref: Sequence[float] | None = None,
+        solimp: Sequence[float] | None = None,
+    ) -> None:
+        """Let two geoms collide, whatever their contact bits; friction is sliding friction in both directions."""
+        pair = self.spec.add_pair(geomname1=one, geomname2=other)
+        pair.friction = [friction, friction, *list(pair.friction)[2:]]
+        if solref is not None:
+            pair.solref = [*solref, *list(pair.solref)[len(solref) :]]
+        if solimp is not None:
+            pair.solimp = [*solimp, *list(pair.solimp)[len(solimp) :]]
 
     def add_geom(
         self,
@@ -227,11 +247,11 @@ class Model:
             todo.extend(current.bodies)
 
     def compile(self) -> mujoco.MjModel:
-        """The compiled model; `init_qpos` is padded with zeros for added joints."""
+        """The compiled model; `init_qpos` is padded with the rest positions of added joints."""
         model = self._compile()
         for numeric in self.spec.numerics:
             if numeric.name == "init_qpos" and len(numeric.data) < model.nq:
-                self.set_number("init_qpos", [*numeric.data, *[0.0] * (model.nq - len(numeric.data))])
+                self.set_number("init_qpos", [*numeric.data, *model.qpos0[len(numeric.data) :]])
                 return self._compile()
         return model
 
@@ -248,7 +268,7 @@ def _coordinates(body) -> int:
     return sum(widths.get(int(joint.type), 1) for joint in body.joints)
 
 
-def _like(spec: mujoco.MjSpec, field: str, value: float):
+def like_default(spec: mujoco.MjSpec, field: str, value: float):
     """`value` in the shape of a joint's `field` in this MuJoCo: a scalar, or polynomial coefficients."""
     default = getattr(spec.default.joint, field)
     if np.ndim(default) == 0:
