@@ -139,14 +139,17 @@ class Mjx(MjxMujoco):
             return self._move(model, data, mjx.full_m(model, data), force)
 
     def _move(self, model: mjx.Model, data: mjx.Data, mass: Array, force: Array) -> mjx.Data:
+        implicit = model.opt.integrator == mjx.IntegratorType.IMPLICITFAST
+        if implicit:
+            # Contacts and servos are solved together: (M − h ∂f/∂v) a = f + contact forces. MuJoCo finds contact
+            # forces with M alone, which makes stiff servos unstable where they press against something.
+            mass = mass + model.opt.timestep * _damping(model, data)
         # The barrier stops XLA from recomputing these in every solver iteration.
         mass, force, constraints = jax.lax.optimization_barrier((mass, force, _constraints(data)))
         iterations = min(int(model.opt.iterations), MAX_ITERATIONS)
         acceleration, push = _constrained(mass, force, constraints, data.qacc_warmstart, iterations)
         qacc = acceleration
-        if model.opt.integrator == mjx.IntegratorType.IMPLICITFAST:
-            qacc = solve(mass + model.opt.timestep * _damping(model, data), force + push)
-        elif not model.opt.disableflags & mjx.DisableBit.EULERDAMP:
+        if not implicit and not model.opt.disableflags & mjx.DisableBit.EULERDAMP:
             qacc = solve(mass + model.opt.timestep * jnp.diag(model.dof_damping), force + push)
         moved = mjx.euler(_undamped(model), data.replace(qacc=qacc))
         return moved.replace(qacc_warmstart=acceleration)

@@ -23,6 +23,7 @@ GEOM_TYPES = {
     "plane": mujoco.mjtGeom.mjGEOM_PLANE,
 }
 JOINT_TYPES = {"slide": mujoco.mjtJoint.mjJNT_SLIDE, "hinge": mujoco.mjtJoint.mjJNT_HINGE}
+SOLREF, SOLIMP = (0.004, 1.0), (0.95, 0.99, 0.001)  # of explicit pairs
 AXES = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0)}
 
 
@@ -87,6 +88,11 @@ class Model:
     def body_names(self) -> list[str]:
         """Names of all bodies except the world."""
         return [b.name for b in self.spec.bodies if b.name != "world"]
+
+    @property
+    def geom_names(self) -> list[str]:
+        """Names of all geoms that have one."""
+        return [g.name for g in self.spec.geoms if g.name]
 
     # -- editing ----------------------------------------------------------------------------------------
 
@@ -171,21 +177,14 @@ class Model:
         """Add a body to the world that moves freely, with one joint of seven coordinates."""
         self.spec.worldbody.add_body(name=name, pos=list(pos)).add_freejoint(name=f"{name}_free")
 
-    def add_pair(
-        self,
-        one: str,
-        other: str,
-        friction: float = 1.0,
-        solref: Sequence[float] | None = None,
-        solimp: Sequence[float] | None = None,
-    ) -> None:
-        """Let two geoms collide, whatever their contact bits; friction is sliding friction in both directions."""
+    def add_pair(self, one: str, other: str, friction: float = 1.0) -> None:
+        """Let two geoms collide, whatever their contact bits; friction is that of sliding, in both directions.
+
+        Contacts are stiffer than MuJoCo's default, so that pressed things do not pass through each other.
+        """
         pair = self.spec.add_pair(geomname1=one, geomname2=other)
-        pair.friction = [friction, friction, *list(pair.friction)[2:]]
-        if solref is not None:
-            pair.solref = [*solref, *list(pair.solref)[len(solref) :]]
-        if solimp is not None:
-            pair.solimp = [*solimp, *list(pair.solimp)[len(solimp) :]]
+        for field, values in (("friction", (friction, friction)), ("solref", SOLREF), ("solimp", SOLIMP)):
+            setattr(pair, field, [*values, *list(getattr(pair, field))[len(values) :]])
 
     def add_geom(
         self,

@@ -175,7 +175,12 @@ def _spec(start: Sequence[float]) -> mujoco.MjSpec:
 
 
 def _joint(
-    spec: mujoco.MjSpec, body, name: str, kind: mujoco.mjtJoint, axis: Sequence[float], limit: tuple[float, float]
+    spec: mujoco.MjSpec,
+    body,
+    name: str,
+    kind: mujoco.mjtJoint,
+    axis: Sequence[float],
+    limit: tuple[float, float],
 ) -> None:
     body.add_joint(
         name=name,

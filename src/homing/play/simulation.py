@@ -89,7 +89,7 @@ class Simulation:
 
     def set_goal(self, xy: tuple[float, float], part: int = 0) -> np.ndarray:
         """Move one point of the goal to x, y, or to the nearest free position."""
-        self.goal = self.space.at(self.space.nearest_free(xy), part, self.goal)
+        self.goal = self.space.moved(self.goal, xy, part)
         return self.goal
 
     def sample_goal(self) -> np.ndarray:
@@ -180,8 +180,7 @@ class Simulation:
     def _push_fn(self, state: EnvState, delta: Array) -> tuple[EnvState, Arrays]:
         engine = self.env.scene.engine
         physics = engine.init(engine.q(state.physics), engine.qd(state.physics) + delta)
-        no_action = jnp.zeros((1, engine.layout.act_size), jnp.float32)
-        observation = self.env.scene.observe(physics, no_action)
+        observation = self.env.scene.observe(physics, self.env.scene.still(physics))
         state = state.replace(physics=physics, obs=state.obs.replace(state=observation))
         return state, self._observed(state, jnp.zeros((), bool))
 
