@@ -32,7 +32,7 @@ Observed = Literal["full", "original"]
 # Along the hand, from joint 7: the middle of the palm's capsule, and the fingertips.
 PALM = panda.HAND_AT[2] + panda.CAPSULE_AT[2]
 TIP = panda.HAND_AT[2] + panda.FINGERS_AT[2] + panda.TIP_AT[2]
-CAMERA = Camera((0.0, 0.45, 0.15), 1.75, azimuth=-125.0, elevation=-28.0)
+CAMERA = Camera((0.03, 0.43, 0.12), 1.6, azimuth=-155.0, elevation=-32.0)
 
 
 def wrist_places() -> np.ndarray:
