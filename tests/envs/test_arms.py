@@ -114,7 +114,7 @@ def test_the_original_states_gains_and_wrist_can_be_asked_for():
     assert cube.table_friction == 1.0
     with pytest.raises(UnknownNameError, match="known: equal, original"):
         homing.make("arm_reach", options={"body.gains": "high"})
-    with pytest.raises(ConfigError, match="frames must be at least 10"):
+    with pytest.raises(ConfigError, match="must be at least 10"):
         homing.make("arm_reach", options={"body.frames": 2})
 
 

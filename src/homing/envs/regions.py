@@ -28,6 +28,11 @@ class Region(Protocol):
         """What an arm reaches, for messages: "reaches 0.2 m from (0, 0)"."""
         ...
 
+    @property
+    def heights(self) -> tuple[float, float] | None:
+        """Lowest and highest point; None where heights do not count."""
+        ...
+
     def inside(self, points: Any) -> Any:
         """Which points [..., 2 or 3] are in the region, bool [...]; for NumPy arrays and for JAX's."""
         ...
@@ -85,6 +90,11 @@ class Solid:
     entries: tuple[str, ...]
     sample: Callable[[], np.ndarray]
     sector: tuple[float, float]
+
+    @property
+    def heights(self) -> tuple[float, float]:
+        squares = _squares(self.sample)
+        return round(float(squares[:, 1].min()), 3), round(float(squares[:, 1].max()), 3)
 
     @property
     def words(self) -> str:

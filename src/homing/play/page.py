@@ -13,6 +13,7 @@ from viser import uplot
 
 from homing.play import shapes
 from homing.play.controls import Control, Controls
+from homing.play.height import click_height, height_controls
 from homing.play.protocol import Check
 from homing.play.reporting import report
 from homing.play.session import PUSHES, SPEEDS, Session
@@ -110,6 +111,7 @@ class Page:
             ]
             if actor.policies is not None:
                 self._choices += self._seed_and_checkpoint(actor.policies)
+            self._choices += height_controls(add, session)
 
     def _seed_and_checkpoint(self, policies: Policies) -> list[Control]:
         choice, add = self.session.choice, self.controls
@@ -173,7 +175,8 @@ class Page:
         """Where a ray meets the height of goals; None if it points away or is not finite."""
         if not (np.isfinite(origin).all() and np.isfinite(direction).all()) or abs(direction[2]) < 1e-9:
             return None
-        distance = (self.height - origin[2]) / direction[2]
+        height = click_height(self.session.sim.space, self.session.sim.goal, self.height)
+        distance = (height - origin[2]) / direction[2]
         if not 0 < distance < np.inf:
             return None
         x, y = (origin + distance * direction)[:2]

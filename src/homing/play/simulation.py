@@ -87,8 +87,8 @@ class Simulation:
             self.reset()  # the environment's reset pool is used up
         return self.snapshot
 
-    def set_goal(self, xy: tuple[float, float], part: int = 0) -> np.ndarray:
-        """Move one point of the goal to x, y, or to the nearest free position."""
+    def set_goal(self, xy: tuple[float, ...], part: int = 0) -> np.ndarray:
+        """Move one point of the goal to x, y or x, y, z, or to the nearest free position."""
         self.goal = self.space.moved(self.goal, xy, part)
         return self.goal
 
