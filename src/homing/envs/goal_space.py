@@ -18,6 +18,8 @@ from homing.envs.scene import EnvSpec, Scene
 from homing.errors import ConfigError
 
 LOG = logging.getLogger(__name__)
+Place = Sequence[float] | np.ndarray
+"""x, y or x, y, z."""
 SEARCH = 200  # grid resolution of the search for free floor
 
 
@@ -109,7 +111,7 @@ class GoalSpace:
                 )
         return goal, moved
 
-    def fault(self, place: Sequence[float], part: int = 0) -> str:
+    def fault(self, place: Place, part: int = 0) -> str:
         """Why a point x, y or x, y, z cannot be reached, in words; empty for one that can."""
         x0, x1, y0, y1 = self.spec.arena.extent()
         x, y = place[:2]
@@ -153,9 +155,7 @@ class GoalSpace:
             inside |= np.all(np.abs(points - wall.centre[:2]) < wall.half[:2], axis=-1)
         return inside
 
-    def nearest_free(
-        self, place: Sequence[float], margin: float | None = None, part: int = 0
-    ) -> tuple[float, ...]:
+    def nearest_free(self, place: Place, margin: float | None = None, part: int = 0) -> tuple[float, ...]:
         """The free point nearest to x, y or x, y, z within reach, at least `margin` from walls.
 
         The default margin is half the threshold.
@@ -206,7 +206,7 @@ class GoalSpace:
         return np.stack(np.meshgrid(xs, ys), axis=-1).astype(np.float32)
 
 
-def _place(place: Sequence[float]) -> str:
+def _place(place: Place) -> str:
     return f"({', '.join(f'{value:.4g}' for value in place)})"
 
 
