@@ -14,6 +14,7 @@ from typing import Literal
 import mujoco
 
 from homing.physics.models import Model, like_default
+from homing.physics.numerics import REST_POSE
 
 Gains = Literal["equal", "original"]
 Triple = tuple[float, float, float]
@@ -170,7 +171,7 @@ def _spec(start: Sequence[float]) -> mujoco.MjSpec:
     )
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     if start:
-        spec.add_numeric(name="init_qpos", data=list(start), size=len(start))
+        spec.add_numeric(name=REST_POSE, data=list(start), size=len(start))
     return spec
 
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from homing.envs.bodies.base import Dense, velocities
 from homing.envs.bodies.geometry import point_on_link
 from homing.envs.regions import Reachable, Region
-from homing.physics import Engine, Model, State, Timing
+from homing.physics import Engine, Model, State, Timing, robots
 from homing.types import Array, Key
 
 JOINTS = (
@@ -29,7 +29,7 @@ WRIST = ("wrist_x", "wrist_y", "wrist_z")
 
 @dataclass(frozen=True)
 class PusherArm:
-    """brax's pusher arm without puck and goal; the task adds its own pucks.
+    """The benchmark's pusher arm without puck and goal; the task adds its own pucks.
 
     velocities_last: order the state as angles, objects, joint velocities instead of angles, velocities, objects
     """
@@ -59,7 +59,7 @@ class PusherArm:
         }
 
     def build(self) -> Model:
-        return Model.from_brax("pusher.xml", without=("object", "goal"))
+        return robots.pusher()
 
     def start(self, key: Key, rest_q: Array, qd_size: int) -> tuple[Array, Array]:
         return rest_q, jax.random.uniform(key, (qd_size,), jnp.float32, -0.005, 0.005)
