@@ -75,6 +75,17 @@ _LOOP = {
 _ACTOR = {"actor_lr": RATE, "entropy_target": Range(-1e3, 1e3), "alpha_lr": RATE, "chunk": Range(1, 1024)}
 _CRITIC = {"critic_lr": RATE, "random_goal_ratio": UNIT}
 
+FRICTION = Range(0, 100, above=True)
+_PANDA = {
+    "frames": Range(
+        10, 1000
+    ),  # of a control step of 0.05 s; grips are not stable with longer ones than 0.005 s
+    "friction": FRICTION,
+    "impratio": Range(0, 1000, above=True),
+    "iterations": Range(1, 100),
+    "contacts": Range(1, 1000),
+}
+
 # By class of settings (a subclass has its base's) and name; `command` holds what belongs to no class.
 BOUNDS: dict[str, dict[str, Range]] = {
     "TrainConfig": _LOOP
@@ -147,7 +158,25 @@ BOUNDS: dict[str, dict[str, Range]] = {
     "Away": {"distance": LENGTH},
     "Around": {"least": LENGTH, "most": LENGTH},
     "FreeCells": {"spread": LENGTH},
+    "InReach": {"apart": LENGTH},
     "GoalOptions": {"renew": COUNT},
+    "Panda": _PANDA | {"start_noise": Range(0, 0.5)},
+    "PandaHand": _PANDA,
+    "Cube": {
+        "half": Range(0.005, 0.045),  # wider than the open fingers it could not be gripped
+        "mass": POSITIVE,
+        "table_friction": FRICTION,
+        "finger_friction": FRICTION,
+    },
+    "Table": {
+        "depth": LENGTH,
+        "half": POSITIVE,
+        "height": POSITIVE,
+        "thickness": POSITIVE,
+        "friction": FRICTION,
+    },
+    "MoveCube": {"within": POSITIVE, "apart": LENGTH},
+    "Grasp": {"within": POSITIVE},
     "Soccer": {"within": POSITIVE, "clear": LENGTH},
     "PushPucks": {"within": POSITIVE, "apart": LENGTH},
     "Reach": {"within": POSITIVE},

@@ -19,9 +19,11 @@ from homing.config.offpolicy import TrainConfig
 from homing.config.onpolicy import OnPolicyConfig
 from homing.config.presets import PRESETS
 from homing.config.run import RunConfig, SaveConfig, run_config
-from homing.envs.goals import Around, Away, Box, FreeCells, Points, Ring
+from homing.envs.arenas import Table
+from homing.envs.bodies import Panda, PandaHand
+from homing.envs.goals import Around, Away, Box, FreeCells, InReach, Points, Ring
 from homing.envs.renewal import GoalOptions
-from homing.envs.tasks import PushPucks, Reach, Soccer
+from homing.envs.tasks import Cube, Grasp, MoveCube, PushPucks, Reach, Soccer
 from homing.errors import ConfigError, HomingError, UnknownNameError
 from homing.networks import NetConfig
 
@@ -59,7 +61,8 @@ def test_every_number_has_a_range_that_holds_its_default(kind, name, plain):
 
 
 def test_the_table_names_no_setting_that_does_not_exist():
-    parts = (Ring, Points, Away, Around, FreeCells, Reach, Soccer, PushPucks, GoalOptions)
+    parts = (Ring, Points, Away, Around, FreeCells, InReach, Reach, Soccer, PushPucks, GoalOptions)
+    parts = (*parts, Panda, PandaHand, Cube, Table, MoveCube, Grasp)
     kinds = {kind.__name__: kind for kind in (*OWN, RunConfig, *parts)}
     for owner, known in BOUNDS.items():
         if owner in kinds:

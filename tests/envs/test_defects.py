@@ -1,6 +1,6 @@
 """Defects of the original environments (E1–E22), each by its number: none may come back.
 
-E1, E2, E4, E7 are also held by test_base and test_goals; E16–E19 concern arms, which are not here yet.
+E1, E2, E4, E7 are also held by test_base and test_goals; E16–E19 concern arms: test_arms and physics/test_panda.
 """
 
 import os

@@ -86,7 +86,7 @@ def test_goals_within_reach_stay_where_they_are(caplog):
     ("id", "low", "high", "slack"), [("reacher", -3.1, 3.1, 0.005), ("pusher_reach", -0.5, 1.3, 0.15)]
 )
 def test_an_arm_reaches_as_far_as_its_joints_allow(id, low, high, slack):
-    scene, reachable = homing.make(id).scene, space(id).reachable
+    scene, reachable = homing.make(id).scene, space(id).regions[0]
     layout = scene.engine.layout
     q = np.random.default_rng(0).uniform(low, high, (4000, layout.q_size)).astype(np.float32)
     q[:, 3:] *= 0.2  # the elbow nearly straight

@@ -17,6 +17,13 @@ FACTS = {
     "pusher_hard": (20, (10, 11, 12), 7, 0.05, 0.1, False),
     "pusher_two": (23, (10, 11, 12, 13, 14, 15), 7, 0.05, 0.1, False),
     "pusher_reach": (17, (14, 15, 16), 7, 0.05, 0.1, False),
+    "arm_reach": (20, (7, 8, 9), 4, 0.05, 0.1, False),
+    "arm_grasp": (42, (0, 1, 2, *range(26, 32)), 5, 0.05, 0.02, False),
+    "arm_push_easy": (36, (0, 1, 2), 5, 0.05, 0.1, False),
+    "arm_push_hard": (36, (0, 1, 2), 5, 0.05, 0.1, False),
+    "arm_binpick_easy": (36, (0, 1, 2), 5, 0.05, 0.1, False),
+    "arm_binpick_hard": (36, (0, 1, 2), 5, 0.05, 0.1, False),
+    "arm_binpick_easy_hand": (22, (0, 1, 2), 4, 0.05, 0.1, False),
     "ant": (29, (0, 1), 8, 0.05, 0.5, True),
     "ant_random_start": (29, (0, 1), 8, 0.05, 0.5, True),
     "ant_soccer": (31, (29, 30), 8, 0.05, 0.5, True),
@@ -37,6 +44,7 @@ ONE_OF_EACH = {
     "reacher",
     "half_cheetah",
     "pusher_easy",
+    "arm_reach",
     "ant",
     "ant_soccer",
     "ant_push",
@@ -118,7 +126,8 @@ def test_the_original_ids_all_work():
         reacher cheetah pusher_easy pusher_hard pusher_reacher pusher2
         ant ant_random_start ant_ball ant_push humanoid ant_u_maze ant_big_maze ant_hardest_maze
         simple_u_maze simple_big_maze simple_hardest_maze humanoid_u_maze humanoid_big_maze
-        humanoid_hardest_maze ant_ball_u_maze ant_ball_big_maze ant_u_maze_eval ant_big_maze_eval
+        humanoid_hardest_maze arm_reach arm_grasp arm_push_easy arm_push_hard arm_binpick_easy
+        arm_binpick_hard arm_binpick_easy_EEF ant_ball_u_maze ant_ball_big_maze ant_u_maze_eval ant_big_maze_eval
     """
     for id in original.split():
         assert resolve(id) in env_ids()

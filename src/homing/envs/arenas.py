@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from homing import bounds
 from homing.envs.layouts import LAYOUTS
 from homing.errors import ConfigError, unknown
 from homing.physics import Model, WallWindow, block_for
@@ -17,6 +18,7 @@ from homing.physics import Model, WallWindow, block_for
 SYMBOLS = "#RGB."
 FREE = "RGB."  # cells without a wall
 WALL_RGBA = (0.36, 0.45, 0.55, 1.0)
+MIN_GAP = 0.02  # between walls, in metres; a narrower gap is closed
 # Upper bound in metres on a robot's travel in one environment step, between two updates of its wall boxes.
 TRAVEL = 0.3
 
@@ -199,6 +201,68 @@ class Room:
         low = np.min([np.subtract(w.centre, w.half) for w in self.boxes], axis=0)
         high = np.max([np.add(w.centre, w.half) for w in self.boxes], axis=0)
         return float(low[0]), float(high[0]), float(low[1]), float(high[1])
+
+
+@dataclass(frozen=True)
+class Table:
+    """The table of an arm whose base is at the origin; with `bins`, two of them side by side along x.
+
+    bins:      x of the centres of the bins; none for an empty table
+    depth:     y of their centres
+    half:      distance of the inner faces of their walls from the centre
+    height:    of the walls
+    thickness: of the walls, outwards from their inner faces
+    friction:  sliding friction of the walls
+    """
+
+    bins: tuple[float, float] | None = None
+    depth: float = 0.6
+    half: float = 0.135
+    height: float = 0.066
+    thickness: float = 0.03
+    friction: float = 0.2
+    name: str = "table"
+
+    def __post_init__(self) -> None:
+        bounds.check(self)
+
+    def build(self, model: Model, followed: tuple[str, ...]) -> None:
+        """Walls collide with the hand, its fingers and the objects, by explicit pairs."""
+        touching = [name for name in model.geom_names if name == "palm" or name.endswith(("_pad", "_geom"))]
+        for k, wall in enumerate(self.walls()):
+            model.add_geom(None, f"wall_{k}", "box", wall.half, wall.centre, rgba=WALL_RGBA)
+            for geom in touching:
+                model.add_pair(f"wall_{k}", geom, self.friction)
+
+    def windows(self, followed: tuple[str, ...]) -> tuple[WallWindow, ...]:
+        return ()
+
+    def walls(self) -> tuple[Wall, ...]:
+        """Both sides along the whole table and the ends of each bin; ends that nearly touch are one wall."""
+        if self.bins is None:
+            return ()
+        left, right = self.bins
+        edge, gap = self.half + self.thickness, right - left - 2 * self.half
+        first, last = left - edge, right + edge
+        ends = [(first, left - self.half), (right + self.half, last)]
+        if gap <= 2 * self.thickness + MIN_GAP:
+            ends.append((left + self.half, right - self.half))
+        else:
+            ends += [(left + self.half, left + edge), (right - edge, right - self.half)]
+        near, far = self.depth - self.half, self.depth + self.half
+        across = [self._wall(x0, x1, near, far) for x0, x1 in ends]
+        sides = [(near - self.thickness, near), (far, far + self.thickness)]
+        return (*across, *(self._wall(first, last, y0, y1) for y0, y1 in sides))
+
+    def _wall(self, x0: float, x1: float, y0: float, y1: float) -> Wall:
+        top = 0.5 * self.height
+        return Wall((0.5 * (x0 + x1), 0.5 * (y0 + y1), top), (0.5 * (x1 - x0), 0.5 * (y1 - y0), top))
+
+    def cells(self, letters: str) -> np.ndarray:
+        raise ConfigError("a table has no cells; use a Maze for cell goals or starts")
+
+    def extent(self) -> tuple[float, float, float, float]:
+        return -0.75, 0.75, -0.25, 1.0
 
 
 def _box(x: float, y: float, half_x: float, half_y: float) -> Wall:

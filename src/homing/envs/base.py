@@ -171,7 +171,7 @@ class GoalEnv:
 
     def _move(self, state: EnvState, action: Array) -> EnvState:
         """Advance physics, observation, reward and episode ends, without auto-reset."""
-        ctrl = self.scene.spec.body.control(self.scene.engine, jnp.clip(action, -1.0, 1.0))
+        ctrl = self.scene.control(state.physics, jnp.clip(action, -1.0, 1.0))
         physics = self.scene.engine.step(state.physics, ctrl)
         reached = self.scene.observe(physics, ctrl)
         # A diverged simulation terminates its episode; its non-finite state is replaced by the previous one.
@@ -221,8 +221,7 @@ class GoalEnv:
         """Initial states and goals [P, ...], one for each key [P]."""
         q, qd, goal = jax.vmap(self.scene.sample_reset)(keys)
         physics = self.scene.engine.init(q, qd)
-        still = jnp.zeros((len(keys), self.scene.engine.layout.act_size), jnp.float32)
-        return reset_pool.Start(physics, self.scene.observe(physics, still), goal)
+        return reset_pool.Start(physics, self.scene.observe(physics, self.scene.still(physics)), goal)
 
     def _keep_pool(self, state: EnvState) -> EnvState:
         """Refill the reset pool every `interval` steps."""

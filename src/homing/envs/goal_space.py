@@ -1,4 +1,4 @@
-"""Goals as points on the floor: parsing, validity checks and grids."""
+"""Goals as points on the floor or above it: parsing, validity checks and grids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import numpy as np
 
 from homing.envs.arenas import Floor
 from homing.envs.base import GoalEnv
-from homing.envs.bodies.base import Arm, Reachable
+from homing.envs.bodies.base import Arm
+from homing.envs.regions import Reachable, Region
 from homing.envs.scene import EnvSpec, Scene
 from homing.envs.tasks import Reach
 from homing.envs.tasks.base import next_goal, point_distances
@@ -21,8 +22,9 @@ from homing.errors import ConfigError
 from homing.types import Key
 
 LOG = logging.getLogger(__name__)
+Place = Sequence[float] | np.ndarray
+"""x, y or x, y, z."""
 SEARCH = 200  # grid resolution of the search for free floor
-ROUNDING = 1e-6  # metres
 EPISODES = 256  # sampled to find how far goals are in training
 CANDIDATES = 32
 
@@ -52,9 +54,9 @@ class GoalSpace:
         return all({"x", "y"} <= set(axes) for axes in self.axes)
 
     def at(self, xy: Sequence[float], part: int = 0, goal: np.ndarray | None = None) -> np.ndarray:
-        """`goal` with one of its points moved to x, y."""
+        """`goal` with one of its points moved to x, y or x, y, z."""
         made = np.array(self.template if goal is None else goal, np.float32)
-        for name, value in zip("xy", xy, strict=False):
+        for name, value in zip("xyz", xy, strict=False):
             if name in self.axes[part]:
                 made[self.axes[part][name]] = value
         return made
@@ -65,6 +67,18 @@ class GoalSpace:
         zero = np.zeros(goal.shape[:-1], goal.dtype)
         pick = lambda axes, name: goal[..., axes[name]] if name in axes else zero
         return np.stack([np.stack([pick(a, "x"), pick(a, "y")], axis=-1) for a in self.axes], axis=-2)
+
+    def place(self, goal: np.ndarray, part: int = 0) -> np.ndarray:
+        """x, y and, where goals have heights, z of one point of a goal [goal_dim]; a missing x or y is 0."""
+        axes = self.axes[part]
+        return np.array([goal[axes[n]] if n in axes else 0.0 for n in "xyz" if n in axes or n != "z"])
+
+    def moved(
+        self, goal: np.ndarray, place: Sequence[float], part: int = 0, margin: float | None = None
+    ) -> np.ndarray:
+        """`goal` with one of its points moved to the good place nearest to x, y or x, y, z."""
+        here = self.place(self.at(place, part, goal), part)
+        return self.at(self.nearest_free(here, margin, part), part, goal)
 
     def parse(self, text: str) -> np.ndarray:
         """Parse a goal: `4,8`, or with all entries `4,8,1.25`; one out of reach is moved, with a warning."""
@@ -119,41 +133,59 @@ class GoalSpace:
     def settled(self, goal: np.ndarray) -> tuple[np.ndarray, list[str]]:
         """The goal with every point that cannot be reached moved to the nearest that can, and a line for each."""
         moved = []
-        for part, (x, y) in enumerate(self.points(goal)):
-            fault = self.fault((x, y))
+        for part in range(len(self.axes)):
+            here = self.place(goal, part)
+            fault = self.fault(here, part)
             if fault:
-                place = self.nearest_free((x, y))
+                place = self.nearest_free(here, part=part)
                 goal = self.at(place, part, goal)
-                moved.append(f"{_place(x, y)} is {fault}; using the nearest free point, {_place(*place)}")
+                count = 2 if np.allclose(here[2:], place[2:]) else 3
+                moved.append(
+                    f"{_place(here[:count])} is {fault}; using the nearest free point, {_place(place[:count])}"
+                )
         return goal, moved
 
-    def fault(self, xy: Sequence[float]) -> str:
-        """Why a point cannot be reached, in words; empty for one that can."""
+    def fault(self, place: Place, part: int = 0) -> str:
+        """Why a point x, y or x, y, z cannot be reached, in words; empty for one that can."""
         x0, x1, y0, y1 = self.spec.arena.extent()
-        x, y = xy
+        x, y = place[:2]
         if not (x0 <= x <= x1 and y0 <= y <= y1):
             return f"outside of {self.id}, where x ranges from {x0:g} to {x1:g} and y from {y0:g} to {y1:g}"
         if self.in_wall(np.array([x, y])):
             return f"inside a wall of {self.id}"
-        if self.reachable is not None and not self.in_reach(np.array([x, y])):
-            centre, radius = _place(*self.reachable.centre), self.reachable.radius
-            return f"out of reach in {self.id}, whose arm reaches {radius:.3g} m from {centre}"
+        region = self.regions[part]
+        if region is not None and not self.in_reach(np.asarray(place), part):
+            return f"out of reach in {self.id}, whose arm {region.words}"
         return ""
+
+    @cached_property
+    def regions(self) -> tuple[Region | None, ...]:
+        """For each point of a goal, where an arm can bring it; None without such a limit."""
+        body = self.spec.body
+        known = {region.entries: region for region in body.regions} if isinstance(body, Arm) else {}
+        parts = np.reshape(self.spec.task.goal, (self.spec.task.parts, -1))
+        return tuple(known.get(tuple(map(str, names))) for names in parts)
 
     @property
     def reachable(self) -> Reachable | None:
-        """Where the goals of an arm's end effector can lie; None for goals without such a limit."""
-        body = self.spec.body
-        limited = isinstance(body, Arm) and tuple(self.spec.task.goal) == body.reachable.entries
-        return body.reachable if limited else None  # type: ignore[attr-defined]
+        """The disc that goals of one point lie in, where an arm limits them to one."""
+        region = self.regions[0]
+        return region if isinstance(region, Reachable) else None
 
-    def in_reach(self, points: np.ndarray) -> np.ndarray:
-        """Whether points [..., 2] are within reach of the arm, bool [...]; all of them where there is none."""
-        points = np.asarray(points)
-        if self.reachable is None:
+    def in_reach(self, points: np.ndarray, part: int = 0) -> np.ndarray:
+        """Whether points [..., 2 or 3] are within reach of the arm, bool [...]; all of them where there is none.
+
+        Points without a height are taken at that of a sampled goal.
+        """
+        points, region = np.asarray(points, np.float32), self.regions[part]
+        if region is None:
             return np.ones(points.shape[:-1], bool)
-        gap = np.linalg.norm(points - np.asarray(self.reachable.centre), axis=-1)
-        return gap <= self.reachable.radius + ROUNDING
+        heights = self.place(self.template, part)[2:]
+        if points.shape[-1] == 2 and len(heights):
+            points = np.concatenate(
+                [points, np.full((*points.shape[:-1], 1), heights[0], np.float32)], axis=-1
+            )
+        return np.asarray(region.inside(points))
 
     def in_wall(self, points: np.ndarray) -> np.ndarray:
         """Whether points [..., 2] are inside a wall, bool [...]."""
@@ -163,40 +195,38 @@ class GoalSpace:
             inside |= np.all(np.abs(points - wall.centre[:2]) < wall.half[:2], axis=-1)
         return inside
 
-    def nearest_free(self, xy: Sequence[float], margin: float | None = None) -> tuple[float, float]:
-        """The free point nearest to x, y within reach, at least `margin` from walls (default: half the threshold)."""
+    def nearest_free(self, place: Place, margin: float | None = None, part: int = 0) -> tuple[float, ...]:
+        """The free point nearest to x, y or x, y, z within reach, at least `margin` from walls.
+
+        The default margin is half the threshold.
+        """
         margin = self._margin if margin is None else margin
         x0, x1, y0, y1 = self.spec.arena.extent()
-        here = self._drawn_in(np.clip(xy, (x0, y0), (x1, y1)))
-        if not self._blocked(here, margin):
-            return float(here[0]), float(here[1])
-        free = self.free_points(margin)
-        best = free[np.argmin(np.sum(np.square(free - here), axis=-1))]
-        return float(best[0]), float(best[1])
+        here = np.array(place, float)
+        here[:2] = np.clip(here[:2], (x0, y0), (x1, y1))
+        region = self.regions[part]
+        if region is not None and not self.in_reach(here, part):
+            here = region.nearest(here)
+        if self._blocked(here[:2], margin):
+            free = self.free_points(margin, part)
+            here[:2] = free[np.argmin(np.sum(np.square(free - here[:2]), axis=-1))]
+        return tuple(float(value) for value in here)
 
-    def free_points(self, margin: float | None = None) -> np.ndarray:
+    def free_points(self, margin: float | None = None, part: int = 0) -> np.ndarray:
         """Free points [K, 2] of a grid, at least `margin` from walls; computed once for each margin."""
         margin = self._margin if margin is None else margin
-        if margin not in self._free_cache:
+        if (margin, part) not in self._free_cache:
             points = self.grid(SEARCH).reshape(-1, 2)
-            free = points[~self._blocked(points, margin) & self.in_reach(points)]
-            self._free_cache[margin] = free if len(free) else points
-        return self._free_cache[margin]
-
-    def _drawn_in(self, point: np.ndarray) -> np.ndarray:
-        """The point [2] of the arm's disc that is nearest; any point where there is no arm."""
-        if self.reachable is None or self.in_reach(point):
-            return point
-        centre = np.asarray(self.reachable.centre)
-        offset = point - centre
-        return centre + offset * (self.reachable.radius / np.linalg.norm(offset))
+            free = points[~self._blocked(points, margin) & self.in_reach(points, part)]
+            self._free_cache[margin, part] = free if len(free) else points
+        return self._free_cache[margin, part]
 
     @property
     def _margin(self) -> float:
         return min(0.5 * self.spec.task.within, 0.5)
 
     @cached_property
-    def _free_cache(self) -> dict[float, np.ndarray]:
+    def _free_cache(self) -> dict[tuple[float, int], np.ndarray]:
         return {}
 
     def _blocked(self, points: np.ndarray, margin: float) -> np.ndarray:
@@ -216,8 +246,8 @@ class GoalSpace:
         return np.stack(np.meshgrid(xs, ys), axis=-1).astype(np.float32)
 
 
-def _place(x: float, y: float) -> str:
-    return f"({x:g}, {y:g})"
+def _place(place: Place) -> str:
+    return f"({', '.join(f'{value:.4g}' for value in place)})"
 
 
 def goal_space(env: GoalEnv) -> GoalSpace:

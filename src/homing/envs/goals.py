@@ -10,11 +10,14 @@ import jax.numpy as jnp
 
 from homing import bounds
 from homing.envs.arenas import FREE, Arena
+from homing.envs.regions import Region
 from homing.errors import ConfigError
 from homing.types import Array, Key
 
 # Candidate directions of `Around`; the first that stays inside the arena is used.
 DIRECTIONS = 32
+# Candidate goals of `InReach`, the first good one of which is used; at least half of a box is good.
+CANDIDATES = 32
 
 
 class Distribution(Protocol):
@@ -118,6 +121,35 @@ class Box:
     def draw(self, key: Key, arena: Arena) -> Array:
         low, high = jnp.asarray(self.low, jnp.float32), jnp.asarray(self.high, jnp.float32)
         return low + (high - low) * jax.random.uniform(key, (self.dim,), jnp.float32)
+
+
+@dataclass(frozen=True)
+class InReach:
+    """Uniform in a box, without what an arm cannot reach and what is too near to where it starts.
+
+    region: where the arm can bring the goal; None allows all of the box
+    start:  what is at least `apart` from every goal
+    """
+
+    box: Box
+    region: Region | None = None
+    start: tuple[float, ...] = ()
+    apart: float = 0.0
+
+    def __post_init__(self) -> None:
+        bounds.check(self)
+
+    @property
+    def dim(self) -> int:
+        return self.box.dim
+
+    def draw(self, key: Key, arena: Arena) -> Array:
+        points = jax.vmap(lambda k: self.box.draw(k, arena))(jax.random.split(key, CANDIDATES))
+        good = jnp.ones((CANDIDATES,), bool) if self.region is None else self.region.inside(points)
+        if self.start:
+            gap = jnp.linalg.norm(points - jnp.asarray(self.start, jnp.float32), axis=-1)
+            good &= gap >= self.apart
+        return points[jnp.argmax(good)]
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def describe(id: str, scene: Scene, episode_length: int, reward: str) -> EnvInfo
         physics=scene.pipeline,
         state_dim=len(scene.columns),
         goal_dim=len(goal),
-        action_dim=engine.layout.act_size,
+        action_dim=scene.action_dim,
         goal_indices=tuple(int(i) for i in goal),
         state_names=scene.columns,
         goal_names=tuple(spec.task.goal),

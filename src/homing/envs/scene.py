@@ -11,7 +11,7 @@ import numpy as np
 
 from homing import physics
 from homing.envs.arenas import Arena, Floor
-from homing.envs.bodies.base import Body
+from homing.envs.bodies.base import Body, Commanded
 from homing.envs.renewal import GoalOptions
 from homing.envs.tasks.base import Task, TaskSample
 from homing.envs.tasks.props import observe_prop, prop_columns
@@ -27,7 +27,7 @@ class EnvSpec:
     goals:   when a new goal is commanded inside of an episode
     """
 
-    body: Body
+    body: Body | Commanded
     task: Task
     arena: Arena = field(default_factory=Floor)
     physics: tuple[str, ...] = ()
@@ -85,9 +85,9 @@ class Scene:
         self.pipeline = pipeline or spec.pipelines()[0]
         self.engine = load_engine(spec, self.pipeline)
         layout = self.engine.layout
-        self.prop_q = sum(prop.q_size for prop in spec.task.props)
-        self.body_q = layout.q_size - self.prop_q
-        self.body_qd = layout.qd_size - self.prop_q
+        self.prop_qd = sum(prop.qd_size for prop in spec.task.props)
+        self.body_q = layout.q_size - sum(prop.q_size for prop in spec.task.props)
+        self.body_qd = layout.qd_size - self.prop_qd
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -103,6 +103,23 @@ class Scene:
                 raise unknown("state entry", name, self.columns)
         return np.array([self.columns.index(name) for name in names], np.int32)
 
+    @property
+    def action_dim(self) -> int:
+        """Number of entries of an action."""
+        body = self.spec.body
+        return body.action_dim if isinstance(body, Commanded) else self.engine.layout.act_size
+
+    def control(self, state: physics.State, action: Array) -> Array:
+        """Actuator commands [N, act_size] for actions [N, action_dim] in [-1, 1]."""
+        body = self.spec.body
+        if isinstance(body, Commanded):
+            return body.command(self.engine, state, action)
+        return body.control(self.engine, action)
+
+    def still(self, state: physics.State) -> Array:
+        """Actuator commands [N, act_size] of the zero action."""
+        return self.control(state, jnp.zeros((len(self.engine.q(state)), self.action_dim), jnp.float32))
+
     def observe(self, state: physics.State, ctrl: Array) -> Array:
         """Observed state [N, state_dim]."""
         head, tail = self.spec.body.observe(self.engine, state, ctrl)
@@ -116,7 +133,7 @@ class Scene:
         if sample.start is not None:
             q = q.at[:2].set(sample.start)
         q = jnp.concatenate([q, sample.props])
-        return q, jnp.concatenate([qd, jnp.zeros((self.prop_q,), jnp.float32)])
+        return q, jnp.concatenate([qd, jnp.zeros((self.prop_qd,), jnp.float32)])
 
     def sample_reset(self, key: Key) -> tuple[Array, Array, Array]:
         """q, qd and goal of one new episode."""

@@ -7,6 +7,7 @@ import sys
 if sys.platform == "linux" and not os.environ.get("DISPLAY"):
     os.environ.setdefault("MUJOCO_GL", "egl")
 
+from homing.physics.camera import Camera
 from homing.physics.engine import (
     EULER_DAMPING_OFF,
     PIPELINES,
@@ -25,6 +26,7 @@ __all__ = [
     "EULER_DAMPING_OFF",
     "PIPELINES",
     "REFERENCE_PIPELINES",
+    "Camera",
     "Engine",
     "Layout",
     "Links",

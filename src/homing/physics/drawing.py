@@ -9,6 +9,7 @@ import mujoco
 import numpy as np
 
 from homing.errors import HomingError
+from homing.physics.camera import Camera
 from homing.physics.models import GEOM_TYPES, Model
 
 ROBOT_RGBA = (0.86, 0.47, 0.24, 1.0)
@@ -25,16 +26,6 @@ SHAPES = {
     "mesh": mujoco.mjtGeom.mjGEOM_MESH,
 }
 GROUND = ((0.80, 0.82, 0.84), (0.70, 0.73, 0.76))
-
-
-@dataclass(frozen=True)
-class Camera:
-    """A camera at `distance` metres from `target`; azimuth and elevation in degrees."""
-
-    target: tuple[float, float, float]
-    distance: float
-    azimuth: float = 90.0
-    elevation: float = -35.0
 
 
 @dataclass(frozen=True)

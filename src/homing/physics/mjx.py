@@ -27,6 +27,7 @@ with quietly():
     from mujoco import mjx
 
 Array = jax.Array
+INTEGRATORS = (mujoco.mjtIntegrator.mjINT_EULER, mujoco.mjtIntegrator.mjINT_IMPLICITFAST)
 MAX_ITERATIONS = 8
 """Cap on the solver's iterations: they are unrolled, and it has converged by then."""
 MAX_COORDINATES = 40
@@ -139,12 +140,17 @@ class Mjx(MjxMujoco):
             return self._move(model, data, mjx.full_m(model, data), force)
 
     def _move(self, model: mjx.Model, data: mjx.Data, mass: Array, force: Array) -> mjx.Data:
+        implicit = model.opt.integrator == mjx.IntegratorType.IMPLICITFAST
+        if implicit:
+            # Contacts and servos are solved together: (M − h ∂f/∂v) a = f + contact forces. MuJoCo finds contact
+            # forces with M alone, which makes stiff servos unstable where they press against something.
+            mass = mass + model.opt.timestep * _damping(model, data)
         # The barrier stops XLA from recomputing these in every solver iteration.
         mass, force, constraints = jax.lax.optimization_barrier((mass, force, _constraints(data)))
         iterations = min(int(model.opt.iterations), MAX_ITERATIONS)
         acceleration, push = _constrained(mass, force, constraints, data.qacc_warmstart, iterations)
         qacc = acceleration
-        if not model.opt.disableflags & mjx.DisableBit.EULERDAMP:
+        if not implicit and not model.opt.disableflags & mjx.DisableBit.EULERDAMP:
             qacc = solve(mass + model.opt.timestep * jnp.diag(model.dof_damping), force + push)
         moved = mjx.euler(_undamped(model), data.replace(qacc=qacc))
         return moved.replace(qacc_warmstart=acceleration)
@@ -155,7 +161,8 @@ class Mjx(MjxMujoco):
         has = {
             "elliptic friction cones": model.opt.cone != mujoco.mjtCone.mjCONE_PYRAMIDAL,
             "a solver other than Newton's": model.opt.solver != mujoco.mjtSolver.mjSOL_NEWTON,
-            "an integrator other than Euler's": model.opt.integrator != mujoco.mjtIntegrator.mjINT_EULER,
+            "an integrator other than Euler's or implicitfast": model.opt.integrator not in INTEGRATORS,
+            "a medium": bool(model.opt.density or model.opt.viscosity),
             "joint friction": bool(np.any(model.dof_frictionloss)),
             "tendons": model.ntendon > 0,
             "too many joints": model.nv > MAX_COORDINATES,
@@ -178,6 +185,20 @@ def _constrained(
 
     kernel = functools.partial(kernels.constrained, iterations=iterations)
     return jax.lax.platform_dependent(mass, force, constraints, warm_start, cuda=kernel, default=plain)
+
+
+def _damping(model: mjx.Model, data: mjx.Data) -> Array:
+    """−∂force/∂velocity [D, D] of joints and servos; a servo at its force limit has none, as in MuJoCo.
+
+    MJX itself forgets the limit, which slows servos that are far from their targets.
+    """
+    bias = jnp.where(model.actuator_biastype == mjx.BiasType.AFFINE, model.actuator_biasprm[:, 2], 0.0)
+    gain = jnp.where(model.actuator_gaintype == mjx.GainType.AFFINE, model.actuator_gainprm[:, 2], 0.0)
+    low, high = model.actuator_forcerange[:, 0], model.actuator_forcerange[:, 1]
+    beyond = (data.actuator_force <= low) | (data.actuator_force >= high)
+    slope = jnp.where(model.actuator_forcelimited & beyond, 0.0, bias + gain * data.ctrl)
+    moment = data._impl.actuator_moment
+    return jnp.diag(model.dof_damping) - (moment * slope[:, None]).T @ moment
 
 
 def _undamped(model: mjx.Model) -> mjx.Model:

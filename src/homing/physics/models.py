@@ -23,6 +23,7 @@ GEOM_TYPES = {
     "plane": mujoco.mjtGeom.mjGEOM_PLANE,
 }
 JOINT_TYPES = {"slide": mujoco.mjtJoint.mjJNT_SLIDE, "hinge": mujoco.mjtJoint.mjJNT_HINGE}
+SOLREF, SOLIMP = (0.004, 1.0), (0.95, 0.99, 0.001)  # of explicit pairs
 AXES = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0)}
 
 
@@ -59,6 +60,11 @@ class Model:
     def body_names(self) -> list[str]:
         """Names of all bodies except the world."""
         return [b.name for b in self.spec.bodies if b.name != "world"]
+
+    @property
+    def geom_names(self) -> list[str]:
+        """Names of all geoms that have one."""
+        return [g.name for g in self.spec.geoms if g.name]
 
     # -- editing ----------------------------------------------------------------------------------------
 
@@ -152,10 +158,23 @@ class Model:
             axis=list(AXES[axis]),
             limited=mujoco.mjtLimited.mjLIMITED_FALSE if limit is None else mujoco.mjtLimited.mjLIMITED_TRUE,
             range=[0, 0] if limit is None else list(limit),
-            damping=_like(self.spec, "damping", damping),
+            damping=like_default(self.spec, "damping", damping),
             armature=armature,
-            stiffness=_like(self.spec, "stiffness", 0.0),
+            stiffness=like_default(self.spec, "stiffness", 0.0),
         )
+
+    def add_free_body(self, name: str, pos: Sequence[float]) -> None:
+        """Add a body to the world that moves freely, with one joint of seven coordinates."""
+        self.spec.worldbody.add_body(name=name, pos=list(pos)).add_freejoint(name=f"{name}_free")
+
+    def add_pair(self, one: str, other: str, friction: float = 1.0) -> None:
+        """Let two geoms collide, whatever their contact bits; friction is that of sliding, in both directions.
+
+        Contacts are stiffer than MuJoCo's default, so that pressed things do not pass through each other.
+        """
+        pair = self.spec.add_pair(geomname1=one, geomname2=other)
+        for field, values in (("friction", (friction, friction)), ("solref", SOLREF), ("solimp", SOLIMP)):
+            setattr(pair, field, [*values, *list(getattr(pair, field))[len(values) :]])
 
     def add_geom(
         self,
@@ -217,11 +236,11 @@ class Model:
             todo.extend(current.bodies)
 
     def compile(self) -> mujoco.MjModel:
-        """The compiled model; the rest pose is padded with zeros for added joints."""
+        """The compiled model; the rest pose is padded with the rest positions of added joints."""
         model = self._compile()
         for numeric in self.spec.numerics:
             if numeric.name == REST_POSE and len(numeric.data) < model.nq:
-                self.set_number(REST_POSE, [*numeric.data, *[0.0] * (model.nq - len(numeric.data))])
+                self.set_number(REST_POSE, [*numeric.data, *model.qpos0[len(numeric.data) :]])
                 return self._compile()
         return model
 
@@ -238,7 +257,7 @@ def _coordinates(body) -> int:
     return sum(widths.get(int(joint.type), 1) for joint in body.joints)
 
 
-def _like(spec: mujoco.MjSpec, field: str, value: float):
+def like_default(spec: mujoco.MjSpec, field: str, value: float):
     """`value` in the shape of a joint's `field` in this MuJoCo: a scalar, or polynomial coefficients."""
     default = getattr(spec.default.joint, field)
     if np.ndim(default) == 0:

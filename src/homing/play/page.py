@@ -12,6 +12,7 @@ from viser import uplot
 
 from homing.play import shapes
 from homing.play.controls import Control, Controls
+from homing.play.height import height_controls
 from homing.play.pages import GALLERY
 from homing.play.pointer import Pointer
 from homing.play.protocol import Check
@@ -125,6 +126,7 @@ class Page:
             ]
             if actor.policies is not None:
                 self._choices += self._seed_and_checkpoint(actor.policies)
+            self._choices += height_controls(add, session)
 
     def _seed_and_checkpoint(self, policies: Policies) -> list[Control]:
         choice, add = self.session.choice, self.controls

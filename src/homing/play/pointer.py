@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import viser
 
+from homing.play.height import click_height
 from homing.play.reporting import report
 from homing.play.session import Session
 
@@ -58,7 +59,8 @@ class Pointer:
         """Where a ray meets the height of goals; None if it points away or is not finite."""
         if not (np.isfinite(origin).all() and np.isfinite(direction).all()) or abs(direction[2]) < 1e-9:
             return None
-        distance = (self.height - origin[2]) / direction[2]
+        height = click_height(self.session.sim.space, self.session.sim.goal, self.height)
+        distance = (height - origin[2]) / direction[2]
         if not 0 < distance < np.inf:
             return None
         x, y = (origin + distance * direction)[:2]

@@ -104,8 +104,8 @@ class Session:
 
     # Commands, called through `submit`.
 
-    def set_goal(self, xy: tuple[float, float], part: int = 0) -> None:
-        """Move one point of the goal to x, y, or to the nearest position that can be reached, with a message."""
+    def set_goal(self, xy: tuple[float, ...], part: int = 0) -> None:
+        """Move a point of the goal to x, y or x, y, z, or to the nearest that can be reached, with a message."""
         if not all(abs(value) <= FARTHEST for value in xy):  # also refuses NaN
             raise ConfigError(f"a goal needs finite coordinates within {FARTHEST:g} m")
         if not 0 <= part < len(self.sim.space.axes):

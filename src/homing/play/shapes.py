@@ -51,8 +51,8 @@ class View(NamedTuple):
 
 def build(scene: viser.SceneApi, spec: EnvSpec) -> Built:
     """Add links, walls and ground."""
-    props = tuple(prop.name for prop in spec.task.props)
-    found = model_shapes(render.display_model(spec), props)
+    model = render.display_model(spec)
+    found = model_shapes(model, render.own_colours(spec, model))
     count = 1 + max(shape.link for shape in found)
     links = [scene.add_frame(f"/robot/{k}", show_axes=False) for k in range(count)]
     ground = min((shape.pos[2] for shape in found if shape.kind == "plane"), default=0.0)

@@ -107,9 +107,9 @@ class Simulation:
             self.reset()  # the environment's reset pool is used up
         return self.snapshot
 
-    def set_goal(self, xy: tuple[float, float], part: int = 0) -> np.ndarray:
-        """Move one point of the goal to x, y, or to the nearest position that is free and in reach."""
-        self.goal = self.space.at(self.space.nearest_free(xy, self.margin), part, self.goal)
+    def set_goal(self, xy: tuple[float, ...], part: int = 0) -> np.ndarray:
+        """Move one point of the goal to x, y or x, y, z, or to the nearest position that is free and in reach."""
+        self.goal = self.space.moved(self.goal, xy, part, self.margin)
         self.plan = self._first_plan()  # a new goal begins a new action chunk
         return self.goal
 
@@ -219,8 +219,7 @@ class Simulation:
     def _push_fn(self, state: EnvState, delta: Array) -> tuple[EnvState, Arrays]:
         engine = self.env.scene.engine
         physics = engine.init(engine.q(state.physics), engine.qd(state.physics) + delta)
-        no_action = jnp.zeros((1, engine.layout.act_size), jnp.float32)
-        observation = self.env.scene.observe(physics, no_action)
+        observation = self.env.scene.observe(physics, self.env.scene.still(physics))
         state = state.replace(physics=physics, obs=state.obs.replace(state=observation))
         return state, self._observed(state, jnp.zeros((), bool))
 

@@ -64,8 +64,8 @@ def facts(actor: Actor) -> list[str]:
 
 def _shapes(actor: Actor) -> list[dict[str, Any]]:
     spec = actor.env.scene.spec
-    props = tuple(prop.name for prop in spec.task.props)
-    return [_shape(shape) for shape in shapes(render.display_model(spec), props)]
+    model = render.display_model(spec)
+    return [_shape(shape) for shape in shapes(model, render.own_colours(spec, model))]
 
 
 def _shape(shape: Shape) -> dict[str, Any]:

@@ -192,8 +192,8 @@ def _start(env: GoalEnv, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
     def sample_reset(key: Key) -> tuple[Array, Array]:
         q, qd, goal = env.scene.sample_reset(key)
-        still = jnp.zeros((1, env.scene.engine.layout.act_size), jnp.float32)
-        return env.scene.observe(env.scene.engine.init(q[None], qd[None]), still)[0], goal
+        physics = env.scene.engine.init(q[None], qd[None])
+        return env.scene.observe(physics, env.scene.still(physics))[0], goal
 
     state, goal = jax.jit(sample_reset)(jax.random.key(seed))
     return np.asarray(state), np.asarray(goal)

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from homing.data.rollout import after_step, first_plan, next_actions
-from homing.envs.arenas import WALL_RGBA, Floor
+from homing.envs.arenas import WALL_RGBA, Floor, Table
 from homing.envs.base import GoalEnv
+from homing.envs.bodies.base import Dressed
 from homing.envs.scene import EnvSpec
 from homing.errors import unknown
 from homing.physics import Model
@@ -130,13 +131,22 @@ def frames(env: GoalEnv, film: Film, width: int, height: int, every: int = 1) ->
 
 def drawer_for(spec: EnvSpec, width: int, height: int) -> Drawer:
     """The renderer of an environment."""
-    props = tuple(prop.name for prop in spec.task.props)
-    return Drawer(display_model(spec), props, width, height, tile=0.1 if is_arm(spec) else 1.0)
+    model = display_model(spec)
+    return Drawer(model, own_colours(spec, model), width, height, tile=0.1 if is_arm(spec) else 1.0)
+
+
+def own_colours(spec: EnvSpec, model: Model) -> tuple[str, ...]:
+    """Names of the bodies that keep their geoms' colours: objects, and all of a robot that has colours."""
+    if isinstance(spec.body, Dressed):
+        return tuple(model.body_names)
+    return tuple(prop.name for prop in spec.task.props)
 
 
 def display_model(spec: EnvSpec) -> Model:
     """The model for rendering, with all walls in place."""
     model = spec.body.build()
+    if isinstance(spec.body, Dressed):
+        spec.body.dress(model)
     for prop in spec.task.props:
         prop.build(model)
     for k, wall in enumerate(spec.arena.walls()):
@@ -161,6 +171,8 @@ def goal_markers(spec: EnvSpec, goal: np.ndarray) -> list[Marker]:
 
 def camera_for(spec: EnvSpec, film: Film) -> Camera:
     """A static camera that shows the robot and the goals, or the whole maze."""
+    if isinstance(spec.body, Dressed):
+        return spec.body.camera
     if is_arm(spec):
         far = spec.arena.extent()[1]
         # The reacher is viewed from above, the pusher's arm from the far side of its table.
@@ -180,8 +192,8 @@ def camera_for(spec: EnvSpec, film: Film) -> Camera:
 
 
 def is_arm(spec: EnvSpec) -> bool:
-    """Whether the robot is a small arm, by the size of its floor."""
-    return isinstance(spec.arena, Floor) and spec.arena.half < 1.0
+    """Whether the robot is a small arm, by its arena."""
+    return isinstance(spec.arena, Table) or (isinstance(spec.arena, Floor) and spec.arena.half < 1.0)
 
 
 def film_run(

@@ -9,7 +9,8 @@ from typing import Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 
-from homing.physics import EULER_DAMPING_OFF, Engine, Model, State, Timing
+from homing.envs.regions import Region
+from homing.physics import EULER_DAMPING_OFF, Camera, Engine, Model, State, Timing
 from homing.types import Array, Key
 
 # MuJoCo solver settings of the locomotion robots.
@@ -30,8 +31,8 @@ class Dense:
     near: float = 0.0
 
 
-class Body(Protocol):
-    """A robot: model, initial pose, observation, control and termination.
+class Robot(Protocol):
+    """A robot without its control: model, initial pose, observation and termination.
 
     name:      for tables and messages
     root:      the link whose position is the robot's position; walls follow it
@@ -65,29 +66,47 @@ class Body(Protocol):
         """Values of the state entries named by `columns`, [N, ·] and [N, ·]."""
         ...
 
+
+class Body(Robot, Protocol):
+    """A robot whose actions are one number for each actuator."""
+
     def control(self, engine: Engine, action: Array) -> Array:
         """Actuator commands [N, act_size] for actions in [-1, 1]."""
         ...
 
 
-@dataclass(frozen=True)
-class Reachable:
-    """The disc on the floor that an end effector can reach.
+@runtime_checkable
+class Commanded(Robot, Protocol):
+    """A robot whose actions are not one number for each actuator."""
 
-    entries: state entries of the end effector's position
-    """
+    @property
+    def action_dim(self) -> int: ...
 
-    entries: tuple[str, ...]
-    centre: tuple[float, float]
-    radius: float
+    def command(self, engine: Engine, state: State, action: Array) -> Array:
+        """Actuator commands [N, act_size] for actions [N, action_dim] in [-1, 1], given the physics state."""
+        ...
 
 
 @runtime_checkable
 class Arm(Protocol):
-    """A body that is fixed to the ground and reaches a limited part of the floor."""
+    """A body that is fixed to the ground and reaches a limited region."""
 
     @property
-    def reachable(self) -> Reachable: ...
+    def regions(self) -> tuple[Region, ...]:
+        """Where it can bring its end effector, and objects; goals of other entries have no limit."""
+        ...
+
+
+@runtime_checkable
+class Dressed(Protocol):
+    """A body with shapes and colours for pictures, which the simulated model does without."""
+
+    @property
+    def camera(self) -> Camera: ...
+
+    def dress(self, model: Model) -> None:
+        """Add the shapes; all of the body's geoms keep their colours."""
+        ...
 
 
 def joint_names(engine: Engine, root: str = "root") -> list[str]:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from homing.envs.bodies.base import Dense, Reachable, velocities
+from homing.envs.bodies.base import Dense, velocities
 from homing.envs.bodies.geometry import point_on_link
+from homing.envs.regions import Reachable, Region
 from homing.physics import Engine, Model, State, Timing, robots
 from homing.types import Array, Key
 
@@ -45,9 +46,9 @@ class PusherArm:
         return Dense(distance=1.0, control=0.1, near=0.5) if self.velocities_last else Dense(distance=1.0)
 
     @property
-    def reachable(self) -> Reachable:
+    def regions(self) -> tuple[Region, ...]:
         # Shoulder offset, then upper arm and forearm stretched down to the table, 0.323 below the shoulder.
-        return Reachable(WRIST, (0.0, -0.6), 0.1 + math.sqrt((0.4 + 0.321) ** 2 - 0.323**2))
+        return (Reachable(WRIST, (0.0, -0.6), 0.1 + math.sqrt((0.4 + 0.321) ** 2 - 0.323**2)),)
 
     @property
     def pipelines(self) -> Mapping[str, Timing]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from homing.envs.bodies.base import Dense, Reachable, noisy
+from homing.envs.bodies.base import Dense, noisy
 from homing.envs.bodies.geometry import point_on_link
+from homing.envs.regions import Reachable, Region
 from homing.physics import Engine, Model, State, Timing, robots
 from homing.types import Array, Key
 
@@ -26,8 +27,8 @@ class Reacher:
     dense: Dense = Dense(distance=1.0)
 
     @property
-    def reachable(self) -> Reachable:
-        return Reachable(("tip_x", "tip_y", "tip_z"), (0.0, 0.0), UPPER + TIP[0])
+    def regions(self) -> tuple[Region, ...]:
+        return (Reachable(("tip_x", "tip_y", "tip_z"), (0.0, 0.0), UPPER + TIP[0]),)
 
     @property
     def pipelines(self) -> Mapping[str, Timing]:

@@ -2,7 +2,21 @@
 
 from homing.envs.tasks.base import Task, TaskSample
 from homing.envs.tasks.carry import PushPucks, Soccer
-from homing.envs.tasks.props import Ball, Block, Prop, Puck
+from homing.envs.tasks.cubes import Grasp, MoveCube
+from homing.envs.tasks.props import Ball, Block, Cube, Prop, Puck
 from homing.envs.tasks.reach import Reach
 
-__all__ = ["Ball", "Block", "Prop", "Puck", "PushPucks", "Reach", "Soccer", "Task", "TaskSample"]
+__all__ = [
+    "Ball",
+    "Block",
+    "Cube",
+    "Grasp",
+    "MoveCube",
+    "Prop",
+    "Puck",
+    "PushPucks",
+    "Reach",
+    "Soccer",
+    "Task",
+    "TaskSample",
+]

@@ -13,7 +13,7 @@ from homing.envs.arenas import Arena
 from homing.envs.bodies.pusher import WRIST
 from homing.envs.goals import Box, Distribution, direction
 from homing.envs.tasks.base import TaskSample
-from homing.envs.tasks.props import Ball, Prop, Puck, prop_columns
+from homing.envs.tasks.props import Ball, Prop, Puck, prop_position
 from homing.types import Array, Key
 
 # Candidate puck positions; the first that is far enough from the goal is used.
@@ -44,7 +44,7 @@ class Soccer:
 
     @property
     def goal(self) -> tuple[str, ...]:
-        return tuple(prop_columns(self.props[0]))
+        return prop_position(self.props[0])
 
     def draw(self, key: Key, arena: Arena) -> TaskSample:
         k_goal, k_ball, k_start = jax.random.split(key, 3)
@@ -95,7 +95,7 @@ class PushPucks:
 
     @property
     def goal(self) -> tuple[str, ...]:
-        return tuple(name for prop in self.props for name in prop_columns(prop))
+        return tuple(name for prop in self.props for name in prop_position(prop))
 
     def draw(self, key: Key, arena: Arena) -> TaskSample:
         goals, positions = [], []
@@ -106,18 +106,19 @@ class PushPucks:
             goal = goal_region.draw(k_goal, arena)
             # Goals are at the height of the puck, so that the distance can reach 0.
             goals.append(jnp.append(goal, jnp.float32(puck.origin[2])))
-            positions.append(puck.coordinates(self._away_from(k_puck, goal, region, arena)))
+            positions.append(puck.coordinates(away_from(k_puck, goal, region, arena, self.apart)))
         return TaskSample(jnp.concatenate(goals), None, jnp.concatenate(positions))
 
-    def _away_from(self, key: Key, goal: Array, region: Box, arena: Arena) -> Array:
-        """Uniform in the region, conditioned on being at least `apart` from the goal (rejection sampling).
 
-        If no candidate qualifies, the puck is moved radially away from the goal, which can take it out of the
-        region by less than `apart`.
-        """
-        positions = jax.vmap(lambda k: region.draw(k, arena))(jax.random.split(key, CANDIDATES))
-        distance = jnp.linalg.norm(positions - goal, axis=-1)
-        chosen = jnp.argmax(distance >= self.apart)
-        position, gap = positions[chosen], distance[chosen]
-        moved = goal + (position - goal) * (self.apart / jnp.maximum(gap, 1e-6))
-        return jnp.where(gap >= self.apart, position, moved)
+def away_from(key: Key, goal: Array, region: Distribution, arena: Arena, apart: float) -> Array:
+    """A draw from the region, conditioned on being at least `apart` from the goal (rejection sampling).
+
+    If no candidate qualifies, it is moved radially away from the goal, which can take it out of the region by
+    less than `apart`.
+    """
+    positions = jax.vmap(lambda k: region.draw(k, arena))(jax.random.split(key, CANDIDATES))
+    distance = jnp.linalg.norm(positions - goal, axis=-1)
+    chosen = jnp.argmax(distance >= apart)
+    position, gap = positions[chosen], distance[chosen]
+    moved = goal + (position - goal) * (apart / jnp.maximum(gap, 1e-6))
+    return jnp.where(gap >= apart, position, moved)
