@@ -1,4 +1,4 @@
-"""Write the pages in docs/live/, in which policies that come with Homing act, and the list of them in docs/share.md."""
+"""Write the pages in docs/live/, in which shipped policies act, and the list of them in docs/share.md."""
 
 from pathlib import Path
 
