@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cli_helpers import command
 
 from homing.errors import ConfigError, HomingError
 from homing.share import page as pages
@@ -216,6 +217,23 @@ def test_what_is_no_page_or_policy_is_refused():
         check_source("humanoid_big_maze")
     with pytest.raises(HomingError):
         check_source("no_such_thing")
+
+
+@pytest.mark.parametrize(
+    ("args", "fault"),
+    [
+        (("point_u_maze", "--out", "page.mp4"), "a page ends in .html"),
+        (("humanoid", "--out", "page.html"), "name a run's folder or a policy file"),
+        (("point_u_maze", "--out", "page.html", "--env", "nowhere"), "nowhere"),
+        (("point_u_maze", "--out", "page.html", "--seed", "9"), "no seed 9"),
+        (("point_u_maze", "--out", "page.html", "--env", "ant"), "ant"),
+    ],
+)
+def test_the_command_refuses_before_it_computes(capsys, tmp_path, monkeypatch, args, fault):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = command(capsys, "share", *args)
+    assert code and fault in " ".join(err.split())
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_page_of_other_physics_replays(actor, tmp_path, monkeypatch):
