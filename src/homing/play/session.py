@@ -114,7 +114,7 @@ class Session:
         self.message = self._moved(xy, part)
         self._goal_changed()
 
-    def _moved(self, xy: tuple[float, float], part: int) -> str:
+    def _moved(self, xy: tuple[float, ...], part: int) -> str:
         """Why the goal is not where it was put, in words; empty if it is."""
         space = self.sim.space
         wanted, taken = (space.points(goal)[part] for goal in (space.at(xy, part), self.sim.goal))
