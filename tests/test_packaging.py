@@ -62,7 +62,30 @@ def test_the_citation_is_of_this_version():
 
 def test_every_change_is_checked_and_tested():
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
-    assert lines.index("make check") < lines.index("make test")
+    assert lines.index("make check") < lines.index("make test") < lines.index("make test-ecosystem")
+
+
+def pins_of(name: str) -> dict[str, set[str]]:
+    """Lines of a constraints file by package."""
+    pins: dict[str, set[str]] = {}
+    for line in (ROOT / name).read_text().splitlines():
+        if line and not line.startswith("#"):
+            pins.setdefault(line.partition("==")[0], set()).add(line)
+    return pins
+
+
+def test_both_virtual_environments_have_the_same_versions():
+    main, ecosystem = pins_of("constraints.txt"), pins_of("constraints-ecosystem.txt")
+    assert {name for name in main if ecosystem.get(name) != main[name]} == {"pillow"}, (
+        "moviepy asks for pillow<12"
+    )
+
+
+def test_every_adapter_has_an_extra():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for path in (ROOT / "src" / "homing" / "adapters").glob("*.py"):
+        if "raise missing(" in path.read_text():
+            assert path.stem in extras
 
 
 def test_pre_commit_runs_what_make_check_runs():

@@ -17,7 +17,12 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parent.parent
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 FIGURE = re.compile(r"(!\[[^\]]+\]\()([^)\s:]+\.png)(?=\))")
-SECTIONS = {"Agents": "agents/", "How to": "howto/"}
+SECTIONS = {
+    "Agents": "agents/",
+    "Environments": "environments/",
+    "How to": "howto/",
+    "Ecosystem": "ecosystem/",
+}
 # Files of the repository that are pages of the site.
 ELSEWHERE = {
     "CHANGELOG.md": "changelog.md",

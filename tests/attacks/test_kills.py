@@ -24,15 +24,14 @@ COMMON = shlex.split(
     "--preset quickstart --seed-list 3,4 --steps 5760 --num-envs 8 --unroll-length 10 --evaluations 12 "
     "--eval-envs 8 --checkpoint-minutes 0 --tensorboard off --actor-net.width 16"
 )
-REPLAY = shlex.split(
-    "--batch-size 32 --updates-per-step 1/30 --replay-size 50 --prefill-steps 20 --critic-net.width 16"
-)
+REPLAY = shlex.split("--batch-size 32 --updates-per-step 1/30 --replay-size 50 --prefill-steps 20")
+CRITIC = ["--critic-net.width", "16"]
 CASES = {
-    "crl": ["train", "crl", "walk", *COMMON, *REPLAY],
-    "crl-chunk-2": ["train", "crl", "walk", *COMMON, *REPLAY, "--chunk", "2"],
-    "sac": ["train", "sac", "walk", *COMMON, *REPLAY],
-    "td3": ["train", "td3", "walk", *COMMON, *REPLAY],
-    "srl": ["train", "srl", "walk", *COMMON, *REPLAY],
+    "crl": ["train", "crl", "walk", *COMMON, *REPLAY, *CRITIC],
+    "crl-chunk-2": ["train", "crl", "walk", *COMMON, *REPLAY, *CRITIC, "--chunk", "2"],
+    "sac": ["train", "sac", "walk", *COMMON, *REPLAY, *CRITIC],
+    "td3": ["train", "td3", "walk", *COMMON, *REPLAY, *CRITIC],
+    "srl": ["train", "srl", "walk", *COMMON, *REPLAY, "--encoder-net.width", "16", "--head-net.width", "16"],
     "ppo": ["train", "ppo", "walk", *COMMON, "--minibatches", "2", "--value-net.width", "16"],
     "study": ["study", "run", "{tests}/attacks/tiny.toml", "--workers", "0", "--cpu"],
 }

@@ -10,6 +10,7 @@ from homing import plugins
 from homing.agents import (
     AGENTS,
     CRLConfig,
+    GCBCConfig,
     OffPolicyAgent,
     OnPolicyAgent,
     PPOConfig,
@@ -18,7 +19,7 @@ from homing.agents import (
     TD3Config,
     agent_types,
 )
-from homing.config.offpolicy import TrainConfig
+from homing.config.offpolicy import TrainConfig, offline
 from homing.config.onpolicy import OnPolicyConfig
 from homing.errors import ConfigError, shown, unknown
 from homing.networks import NetConfig
@@ -203,6 +204,14 @@ PRESETS: dict[str, dict[str, Preset]] = {
             OnPolicyConfig(total_steps=500_000, num_envs=128, unroll_length=20, evaluations=8, eval_envs=128),
             PPOConfig(minibatches=4, epochs=4, actor_net=_SMALL, value_net=_SMALL),
         ),
+    },
+    "gcbc": {
+        "paper": Preset(
+            "settings of the OGBench benchmark: a million updates of 1024 transitions, three layers of 512 units",
+            offline(TrainConfig(batch_size=1024, evaluations=20), updates=1_000_000),
+            GCBCConfig(),
+        ),
+        "quickstart": Preset(_QUICKSTART, offline(_LITTLE), GCBCConfig(actor_net=_SMALL, actor_lr=1e-3)),
     },
 }
 
