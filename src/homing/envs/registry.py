@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from homing import bounds, plugins
-from homing.envs.arenas import PUSH_ROOM, Arena, Floor, Maze, Table
+from homing.envs.arenas import PUSH_ROOM, Arena, Floor, Maze
+from homing.envs.arms import ARMS
 from homing.envs.base import GoalEnv
 from homing.envs.bodies import (
     Ant,
@@ -16,16 +17,13 @@ from homing.envs.bodies import (
     Commanded,
     HalfCheetah,
     Humanoid,
-    Panda,
-    PandaHand,
     Point,
     PusherArm,
     Reacher,
 )
-from homing.envs.bodies.panda import CUBE_REGION, WRIST, WRIST_REGION
-from homing.envs.goals import Around, Away, Box, Cells, Distribution, FreeCells, InReach, Points, Ring
+from homing.envs.goals import Around, Away, Box, Cells, Distribution, FreeCells, Points, Ring
 from homing.envs.scene import EnvSpec
-from homing.envs.tasks import Block, Grasp, MoveCube, PushPucks, Reach, Soccer, Task
+from homing.envs.tasks import Block, PushPucks, Reach, Soccer, Task
 from homing.errors import ConfigError, shown, unknown
 
 TORSO = ("torso_x", "torso_y")
@@ -40,7 +38,6 @@ PUSH_ANT = Ant(
     solver=(("iterations", 4), ("ls_iterations", 8), *Ant().solver[2:]),
     contacts=24,  # of 77 possible: the block resting in a corner has 12, an ant about 5
 )
-EASY_BINS = (-0.17, 0.17)
 SOCCER_MAZE = Soccer(goals=Cells("G"), balls=Cells("B"), starts=Cells("R"))
 ANY_WALL_ANT = dataclasses.replace(WALL_ANT, any_heading=True)
 PUCKS = Box((0.25, -0.35), (0.65, -0.05))
@@ -79,23 +76,6 @@ def _cheetah(*places: float) -> EnvSpec:
     return EnvSpec(HalfCheetah(), Reach(("root_x",), goals, margins=EASY), Floor(half=7.0))
 
 
-def _around(x: float, y: float, spread: float, z: float | None = None) -> Box:
-    """A square about x, y with sides of 2·spread, or a cube about x, y, z."""
-    centre = (x, y) if z is None else (x, y, z)
-    return Box(tuple(c - spread for c in centre), tuple(c + spread for c in centre))
-
-
-def _on_table(x: float, y: float, spread: float) -> InReach:
-    return InReach(_around(x, y, spread), CUBE_REGION)
-
-
-def _move(
-    cubes: Distribution, goals: Distribution, bins: tuple[float, float] | None = None, half: float = 0.135
-):
-    body = Panda() if bins is None else Panda(contacts=24)
-    return EnvSpec(body, MoveCube(cubes, goals), Table(bins, half=half))
-
-
 ENVIRONMENTS: dict[str, EnvSpec] = {
     "reacher": EnvSpec(
         Reacher(),
@@ -124,29 +104,7 @@ ENVIRONMENTS: dict[str, EnvSpec] = {
         ),
         Floor(half=0.8),
     ),
-    "arm_reach": EnvSpec(
-        Panda(gripper=False),
-        Reach(
-            WRIST,
-            # The noise of the start moves the wrist by up to 0.04 m, so no start is a success.
-            InReach(_around(0.0, 0.5, 0.2, z=0.3), WRIST_REGION, start=(0.0, 0.678, 0.371), apart=0.14),
-            within=0.1,
-            margins={"success_easy": 0.3, "success_hard": 0.03},
-        ),
-        Table(),
-    ),
-    "arm_grasp": EnvSpec(Panda(tips=True), Grasp(_on_table(0.0, 0.6, 0.3)), Table()),
-    "arm_push_easy": _move(_on_table(-0.1, 0.6, 0.1), _on_table(0.1, 0.6, 0.1)),
-    "arm_push_hard": _move(_on_table(-0.25, 0.65, 0.25), _on_table(0.25, 0.65, 0.25)),
-    "arm_binpick_easy": _move(_around(-0.17, 0.6, 0.07), _around(0.17, 0.6, 0.005), EASY_BINS),
-    "arm_binpick_hard": _move(
-        _on_table(-0.3, 0.6, 0.15), _on_table(0.3, 0.6, 0.15), bins=(-0.3, 0.3), half=0.185
-    ),
-    "arm_binpick_easy_hand": EnvSpec(
-        PandaHand(contacts=24),
-        MoveCube(_around(-0.17, 0.6, 0.07), _around(0.17, 0.6, 0.005)),
-        Table(EASY_BINS),
-    ),
+    **ARMS,
     "ant": EnvSpec(Ant(), Reach(TORSO, Ring(10.0), margins=EASY)),
     "ant_random_start": EnvSpec(
         Ant(), Reach(TORSO, Ring(10.0), starts=Away(10.0), margins=EASY), Floor(half=20.0)
