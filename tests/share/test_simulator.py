@@ -109,7 +109,7 @@ def test_every_step_is_python_s(id):
     given = {"goal": np.asarray(goal)} | rounds[0]
     single = run_program(made.program, given, ["move"], ["pos"], times=100, each=rounds)
     free = run_program(
-        made.program, given, ["move"], ["pos"], times=40, each=[{"action": a} for a in actions[:40]]
+        made.program, given, ["move"], ["pos"], times=100, each=[{"action": a} for a in actions]
     )
     alone = max(np.abs(f["pos"] - p).max() for f, p in zip(single, places, strict=True))
     in_a_row = [np.abs(f["pos"] - p).max() for f, p in zip(free, places, strict=True)]
