@@ -19,7 +19,7 @@ CASES = {
     "crl, chunks, normalised": CRLConfig(chunk=3, normalise_observations=True, **BOTH),
     "sac, gelu": SACConfig(critic_net=SMALL, actor_net=NetConfig(width=12, activation="gelu")),
     "td3, tanh": TD3Config(critic_net=SMALL, actor_net=NetConfig(width=12, activation="tanh")),
-    "srl": SRLConfig(**BOTH),
+    "srl": SRLConfig(encoder_net=SMALL, head_net=SMALL, actor_net=SMALL),
     "ppo": PPOConfig(),
 }
 
