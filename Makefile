@@ -8,16 +8,19 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all test-attacks check format docs serve clean
+.PHONY: help setup quickstart test test-all test-attacks test-package test-ecosystem check format docs site serve clean
 
 help:
 	@echo "make quickstart   set up, then train a small agent on the CPU and show what it does"
 	@echo "make test         set up, then run the tests (about nine minutes on two cores, less when repeated)"
 	@echo "make test-all     the same with the slow tests"
 	@echo "make test-attacks bad input through every command and call, the slow ones included"
+	@echo "make test-package build the package, install it into an empty environment and use it there"
+	@echo "make test-ecosystem  environments in the agents of other libraries, in a virtual environment of their own"
 	@echo "make check        formatter, linter, type checker"
 	@echo "make coverage     the fast tests with line coverage, in htmlcov/"
 	@echo "make docs         make the generated parts of docs/ again and the site from them, in site/"
+	@echo "make site         the site from docs/ as it is"
 	@echo "make serve        show the site on this machine and follow changes"
 
 $(READY): pyproject.toml constraints.txt
@@ -29,7 +32,7 @@ $(READY): pyproject.toml constraints.txt
 setup: $(READY)
 
 quickstart: $(READY)
-	$(BIN)/python examples/quickstart.py
+	$(BIN)/homing quickstart
 
 test: $(READY)
 	$(PYTEST) -m "not slow"
@@ -39,6 +42,22 @@ test-all: $(READY)
 
 test-attacks: $(READY)
 	$(PYTEST) tests/attacks
+
+test-package: $(READY)
+	$(BIN)/python -m pytest tests/test_packaging.py tests/test_infrastructure.py
+
+# Other libraries bring torch and much else: they have a virtual environment of their own.
+ECOSYSTEM := .venv-ecosystem
+# The pages about them, run there too: in the other one those that need such a library are skipped.
+PAGES := $(patsubst %,"tests/test_docs_code.py::test_the_code_of_a_page_runs[%]",$(wildcard docs/ecosystem/*.md))
+
+$(ECOSYSTEM)/.ready: pyproject.toml constraints-ecosystem.txt
+	$(PYTHON) -m venv $(ECOSYSTEM)
+	$(ECOSYSTEM)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-ecosystem.txt -e '.[ecosystem]'
+	@touch $@
+
+test-ecosystem: $(ECOSYSTEM)/.ready
+	$(ECOSYSTEM)/bin/python -m pytest -n 2 --dist loadfile -m "not slow" tests/adapters $(wildcard tests/ecosystem) $(PAGES)
 
 check: $(READY)
 	$(BIN)/ruff format --check .
@@ -60,8 +79,11 @@ docs: $(READY)
 	$(BIN)/python tools/make_docs.py
 	$(MKDOCS) build --strict
 
+site: $(READY)
+	$(MKDOCS) build --strict
+
 serve: $(READY)
 	$(MKDOCS) serve --dev-addr 127.0.0.1:8643
 
 clean:
-	rm -rf $(VENV) .cache build dist site htmlcov .coverage
+	rm -rf $(VENV) $(ECOSYSTEM) .cache build dist site htmlcov .coverage

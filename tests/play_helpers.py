@@ -107,8 +107,9 @@ def play_process(source: str, folder: Path):
 def _token(process: subprocess.Popen[bytes], output: Path, port: int) -> str:
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end and process.poll() is None:
-        found = re.search(rf"http://127\.0\.0\.1:{port}/([\w-]+)/", output.read_text())
-        if found:
+        said = output.read_text()
+        found = re.search(rf"http://127\.0\.0\.1:{port}/([\w-]+)/", said)
+        if found and "ready" in said:
             return found[1]
         time.sleep(0.1)
     raise AssertionError(f"homing play did not start:\n{output.read_text()}")
@@ -128,6 +129,8 @@ class Client:
     seen: list[dict[str, Any]] = field(default_factory=list)
     controls: dict[str, str] = field(default_factory=dict)
     """uuids by label."""
+    commands: dict[str, str] = field(default_factory=dict)
+    """uuids of keyboard shortcuts by label."""
 
     def __post_init__(self) -> None:
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -138,6 +141,8 @@ class Client:
             while True:
                 messages = decoded(self.socket.recv())
                 self.controls |= {m["props"]["label"]: m["uuid"] for m in messages if _is_control(m)}
+                registered = [m for m in messages if m["type"] == "RegisterCommandMessage"]
+                self.commands |= {m["props"]["label"]: m["uuid"] for m in registered}
                 self.seen += messages
                 del self.seen[:-2000]
 
@@ -163,6 +168,11 @@ class Client:
         return self.send(
             {"type": "GuiUpdateMessage", "uuid": self.control(label), "updates": {"value": value}}
         )
+
+    def trigger(self, label: str) -> bool:
+        """Press the key of a shortcut."""
+        assert until(lambda: label in self.commands), f"no {label}"
+        return self.send({"type": "CommandTriggerMessage", "uuid": self.commands[label]})
 
     def is_served(self, seconds: float = PATIENCE) -> bool:
         """Whether a reset that is asked for from here is seen here: the robot is moved."""

@@ -6,6 +6,7 @@ With TRACES it keeps traced programs, as `homing` does.
 import os
 import resource
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from homing.cli import main
 from homing.compile import export_cache
 from homing.config import run as run_settings
 from homing.runs import checkpoints, folder
+from homing.studies import pool
 from homing.training import build as run_build
 
 
@@ -81,7 +83,21 @@ def fill_disk(count: int) -> None:
     checkpoints.Checkpoints.save = full
 
 
+def hold_after_rows(count: int) -> None:
+    """When rows are on the disk: for as long as the parent process lives."""
+    append, calls, parent = folder.RunFolder.append, [], os.getppid()
+
+    def after(self, rows):
+        append(self, rows)
+        calls.append(1)
+        while len(calls) == count and os.getppid() == parent:
+            time.sleep(0.1)
+
+    folder.RunFolder.append = after
+
+
 FAULTS = {
+    "hold": hold_after_rows,
     "line": die_in_the_middle_of_line,
     "rows": die_after_rows,
     "checkpoint": die_in_checkpoint,
@@ -91,6 +107,7 @@ FAULTS = {
 if __name__ == "__main__":
     run_settings.resolve = lambda id: id
     run_build.make = lambda id, num_envs=1, **_: walk(num_envs)
+    pool.worker_command = lambda study, id: [sys.executable, __file__, "study", "work", str(study), id]
     if fault := os.environ.get("FAULT"):
         name, count = fault.split(":")
         FAULTS[name](int(count))

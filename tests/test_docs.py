@@ -1,5 +1,6 @@
 """The docs' site: it builds without a warning, its links resolve, and it loads nothing from other hosts."""
 
+import importlib
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOK = ROOT / "docs" / "notebooks" / "first_ten_minutes.ipynb"
+CHROMIUM = Path("/usr/bin/chromium")
 LOADS = {"img": "src", "script": "src", "link": "href", "source": "src", "video": "src", "iframe": "src"}
 
 
@@ -116,6 +118,83 @@ def test_the_reference_tells_what_there_is(site):
         assert f'id="homing-{name}"' in commands
 
 
+# Search, versions, live pages.
+
+
+def test_search_needs_no_server_and_nothing_from_elsewhere(site):
+    _, out = site
+    assert (out / "search" / "search_index.js").read_text().startswith("var __index = {")
+    assert "assets/iframe-worker.js" in Page((out / "index.html").read_text()).loads
+    assert "../assets/iframe-worker.js" in Page((out / "howto" / "resume.html").read_text()).loads
+
+
+@pytest.mark.slow
+def test_search_works_on_pages_opened_from_the_disk(site):
+    if not CHROMIUM.exists():
+        pytest.skip("needs Chromium")
+    from playwright.sync_api import sync_playwright
+
+    _, out = site
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=str(CHROMIUM), args=flags)
+        page, wrong = browser.new_page(), []
+        page.set_default_timeout(120_000)
+        page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.goto((out / "index.html").as_uri())
+        page.focus("input.md-search__input")
+        page.keyboard.type("heartbeat")
+        page.wait_for_function("document.querySelectorAll('.md-search-result__item').length > 0")
+        found = page.locator(".md-search-result__list").inner_text()
+        browser.close()
+    assert "Studies" in found and "heartbeat" in found and not wrong
+
+
+def versions_of(out):
+    config = re.search(r'id="__config"[^>]*>(.*?)</script>', (out / "index.html").read_text())[1]
+    return json.loads(config).get("version")
+
+
+def test_versions_are_asked_for_only_where_the_site_is_published(site, monkeypatch):
+    from mkdocs.config import load_config
+
+    _, out = site
+    assert versions_of(out) is None
+    monkeypatch.setenv("SITE_URL", "https://example.org/homing/")
+    path = list(sys.path)
+    published = load_config(str(ROOT / "mkdocs.yml"))
+    published = published.plugins.on_config(published)
+    sys.path[:] = path
+    assert published["extra"]["version"]["provider"] == "mike"
+
+
+@pytest.fixture
+def make_docs():
+    sys.path.insert(0, str(ROOT / "tools"))
+    yield importlib.import_module("make_docs")
+    sys.path.pop(0)
+
+
+def test_live_pages_are_listed_where_there_are_some(make_docs, tmp_path):
+    marks = "\n".join(make_docs.LIVE)
+    (tmp_path / "index.md").write_text(f"before\n{marks}\nafter\n")
+    make_docs.write_live(tmp_path)
+    assert "## Live" not in (tmp_path / "index.md").read_text()
+    (tmp_path / "live").mkdir()
+    (tmp_path / "live" / "ant.html").write_text("<html><head><title>An ant, live</title></head></html>")
+    (tmp_path / "live" / "point_u_maze.html").write_text("<html></html>")
+    for _ in range(2):  # making it again changes nothing
+        make_docs.write_live(tmp_path)
+    text = (tmp_path / "index.md").read_text()
+    assert text.startswith("before") and text.endswith("after\n") and text.count("## Live") == 1
+    assert "[An ant, live](live/ant.html)" in text and "[point u maze](live/point_u_maze.html)" in text
+
+
+def test_the_home_lists_the_live_pages_that_there_are(make_docs):
+    assert make_docs.live() in (ROOT / "docs" / "index.md").read_text(), "run `make docs`"
+
+
 # The notebook.
 
 
@@ -123,16 +202,27 @@ def notebook():
     return json.loads(NOTEBOOK.read_text())
 
 
-def test_the_notebook_is_stored_without_output_and_each_cell_is_python():
-    for cell in notebook()["cells"]:
+def test_the_notebook_is_stored_with_its_output():
+    cells = [cell for cell in notebook()["cells"] if cell["cell_type"] == "code"]
+    for cell in cells:
         assert cell["id"]
-        if cell["cell_type"] == "code":
-            assert cell["outputs"] == [] and cell["execution_count"] is None
-            compile("".join(cell["source"]), cell["id"], "exec")
-    sources = ["".join(cell["source"]) for cell in notebook()["cells"]]
+        compile("".join(cell["source"]), cell["id"], "exec")
+        assert cell["outputs"], "run `python tools/make_notebook.py`"
+        assert not [output for output in cell["outputs"] if output["output_type"] == "error"]
+    outputs = json.dumps([cell["outputs"] for cell in cells])
+    assert "image/png" in outputs and "'finished'" in outputs and "Estimate(value=" in outputs
+    assert not re.search(r"/(?:root|home|work)/", outputs), "places of the machine that it was run on"
+    assert NOTEBOOK.stat().st_size < 500_000
+    sources = ["".join(cell["source"]) for cell in cells]
     assert any("homing.train(" in text for text in sources) and any(
         "write_report" in text for text in sources
     )
+
+
+def test_the_page_of_the_notebook_shows_the_output(site):
+    _, out = site
+    page = (out / "first_ten_minutes.html").read_text()
+    assert "Estimate(value=" in page and "images/notebooks/first_ten_minutes-" in page
 
 
 @pytest.mark.slow

@@ -25,6 +25,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 TEXTS = [*PAGES, ROOT / "results" / "README.md", ROOT / "CONTRIBUTING.md"]
 NOT_RUN = re.compile(r"<!-- not run: \S.* -->")
+# A page about a library that only `make test-ecosystem` installs.
+NEEDS = re.compile(r"<!-- needs: (\S+) -->")
 
 
 def name_of(page: Path) -> str:
@@ -62,7 +64,7 @@ def test_few_blocks_are_left_out():
 
 
 # Pages that train for most of a minute; the others keep the mechanism tested at every change.
-LONG = ("docs/training.md", "docs/howto/own-loss.md")
+LONG = ("docs/training.md", "docs/howto/own-loss.md", "docs/ecosystem/data.md")
 RUN = [
     pytest.param(page, marks=[pytest.mark.slow] if name_of(page) in LONG else [], id=name_of(page))
     for page in PAGES
@@ -73,7 +75,10 @@ RUN = [
 @pytest.mark.parametrize("page", RUN)
 def test_the_code_of_a_page_runs(page, tmp_path):
     """As a reader would run it: in a new process, in an empty folder."""
-    script, work = tmp_path / f"{page.stem}.py", tmp_path / "work"
+    for package in NEEDS.findall(page.read_text()):
+        pytest.importorskip(package)
+    # Named so that the page about a library does not stand in for it.
+    script, work = tmp_path / f"page_{page.stem}.py", tmp_path / "work"
     script.write_text(code_of(page.read_text()))
     work.mkdir()
     cache = {"PYTHONPATH": str(ROOT / "src"), "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax")}
@@ -86,6 +91,27 @@ def test_the_code_of_a_page_runs(page, tmp_path):
         timeout=600,
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    for line in outputs_of(page.read_text()):
+        assert masked(line) in masked(done.stdout), f"the page shows another output: {line}\n{done.stdout}"
+
+
+def outputs_of(text: str) -> list[str]:
+    """Lines that a page shows as the output of a Python block: those of the text block right after it."""
+    blocks = re.findall(r"^```python\n(?:(?!^```).)*^```\n\n```text\n((?:(?!^```).)*)^```", text, re.M | re.S)
+    return [line for block in blocks for line in block.splitlines()]
+
+
+def masked(text: str) -> str:
+    """Without the numbers, which differ in their last digits between machines, and without blanks."""
+    return re.sub(r"\s", "", re.sub(r"[-+]?\d+\.?\d*(?:e[-+]?\d+)?", "#", text))
+
+
+def test_outputs_are_found_and_compared_without_their_numbers():
+    page = "```python\nprint(1)\n```\n\n```text\n[(1, 0.5)]\n```\n\n```bash\nx\n```\n\n```text\nno\n```\n"
+    assert outputs_of(page) == ["[(1, 0.5)]"]
+    assert masked("[(200, 0.25)]") == masked("[(1, 1e-3)]") != masked("[(1, 2), (3, 4)]")
+    shown = [name_of(p) for p in PAGES if outputs_of(p.read_text())]
+    assert {f"docs/howto/own-{name}.md" for name in ("environment", "agent", "loss")} <= set(shown)
 
 
 # Commands.
@@ -131,9 +157,12 @@ def test_a_documented_training_has_settings_that_exist(page, args, monkeypatch):
     assert seen[0].agent == agent and seen[0].env == args[2]
 
 
+GROUPS = ("bench", "data", "study")  # of commands
+
+
 def help_of(args: list[str], capsys) -> str:
     """The help of the command that these arguments begin with."""
-    deep = args[0] in ("bench", "study")
+    deep = args[0] in GROUPS
     with pytest.raises(SystemExit):
         main([*args[: 2 if deep else 1], "--help"])
     return capsys.readouterr().out
@@ -142,7 +171,7 @@ def help_of(args: list[str], capsys) -> str:
 def test_the_flags_of_other_documented_commands_exist(capsys):
     wrong, known = [], {}
     for page, args in OTHERS:
-        begins = tuple(args[:2] if args[0] in ("bench", "study") else args[:1])
+        begins = tuple(args[:2] if args[0] in GROUPS else args[:1])
         if begins not in known:
             known[begins] = help_of(args, capsys)
         flags = [word.partition("=")[0] for word in args if word[:2] == "--"]
@@ -185,11 +214,12 @@ def measured_by(agent: str, **settings) -> set[str]:
 @pytest.mark.parametrize(
     ("agent", "settings"),
     [
-        ("crl", {"survival_head": True}),
+        ("crl", {"survival_head": True, "bc_weight": 1.0}),
         ("srl", {"survival_weight": 1.0, "horizon": 20}),
         ("sac", {}),
         ("td3", {}),
         ("ppo", {}),
+        ("gcbc", {}),
     ],
 )
 def test_the_glossary_has_every_metric(agent, settings, keys_reused_on_purpose):

@@ -253,6 +253,14 @@ def test_what_is_no_agent_cannot_be_registered():
     assert issubclass(AGENTS["crl"][1], OffPolicyAgent)
 
 
+def test_two_agents_do_not_share_a_config_class():
+    """An agent is made from its config: the second would silently train the first."""
+    config, agent = AGENTS["crl"]
+    with pytest.raises(ConfigError, match="CRLConfig is the config of 'crl' already"):
+        register_agent("other", config, type("Other", (agent,), {}))
+    assert "other" not in AGENTS and "other" not in PRESETS
+
+
 @pytest.mark.slow
 def test_a_run_of_a_module_is_trained_evaluated_and_resumed(my_module, capsys):
     out = my_module / "run"

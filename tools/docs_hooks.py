@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import json
 import os
@@ -15,8 +16,13 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
-FIGURE = re.compile(r"(!\[[^\]]+\]\()(?:\.\./)+(results/[^)\s]+\.png\))")
-SECTIONS = {"Agents": "agents/", "How to": "howto/"}
+FIGURE = re.compile(r"(!\[[^\]]+\]\()([^)\s:]+\.png)(?=\))")
+SECTIONS = {
+    "Agents": "agents/",
+    "Environments": "environments/",
+    "How to": "howto/",
+    "Ecosystem": "ecosystem/",
+}
 # Files of the repository that are pages of the site.
 ELSEWHERE = {
     "CHANGELOG.md": "changelog.md",
@@ -45,17 +51,49 @@ def example_page(path: Path) -> str:
 
 
 def notebook_page(path: Path) -> str:
-    """Text and code of a notebook; it is stored without output."""
+    """Text, code and outputs of a notebook."""
     parts = []
     for cell in json.loads(path.read_text())["cells"]:
         text = "".join(cell["source"])
         parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        parts += [
+            shown
+            for k, output in enumerate(cell.get("outputs", ()))
+            if (shown := _output(path, cell, k, output))
+        ]
     note = f"This page is a notebook: [download it](notebooks/{path.name}) and run it with Jupyter.\n"
     return "\n\n".join([parts[0], note, *parts[1:]]) + "\n"
 
 
+def _output(path: Path, cell: dict[str, Any], k: int, output: dict[str, Any]) -> str:
+    """What a cell printed, returned or drew."""
+    data = output.get("data", {})
+    if "image/png" in data:
+        return f"![Output]({picture_place(path, cell, k)})"
+    text = "".join(output.get("text", data.get("text/plain", ""))).rstrip()
+    return f"```text\n{text}\n```" if text else ""
+
+
+def picture_place(path: Path, cell: dict[str, Any], k: int) -> str:
+    return f"images/notebooks/{path.stem}-{cell['id']}-{k}.png"
+
+
+def notebook_pictures() -> dict[str, bytes]:
+    """Pictures that cells of notebooks drew, by their place on the site."""
+    found = {}
+    for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        for cell in json.loads(path.read_text())["cells"]:
+            for k, output in enumerate(cell.get("outputs", ())):
+                if "image/png" in output.get("data", {}):
+                    picture = "".join(output["data"]["image/png"])
+                    found[picture_place(path, cell, k)] = base64.b64decode(picture)
+    return found
+
+
 def on_config(config: Any) -> Any:
     """Pages that the nav does not name go to their folder's section, or to More; examples have a section."""
+    if not config["site_url"]:  # not published, so there are no other versions to ask for
+        config["extra"].pop("version", None)
     docs, nav = Path(config["docs_dir"]), config["nav"]
     left = _names(docs, docs) - set(_leaves(nav))
     for title, folder in SECTIONS.items():
@@ -82,6 +120,8 @@ def _leaves(nav: Any) -> list[str]:
 def on_files(files: Files, config: Any) -> Files:
     for place, text in pages().items():
         files.append(File.generated(config, place, content=text))
+    for place, content in notebook_pictures().items():
+        files.append(File.generated(config, place, content=content))
     for path in sorted((ROOT / "results").rglob("*.png")):
         place = path.relative_to(ROOT).as_posix()
         files.append(File.generated(config, place, abs_src_path=str(path)))
@@ -104,8 +144,14 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             return match.group(0) if path.startswith("docs/") else text
         return f"[{text}]({os.path.relpath(there, posixpath.dirname(place) or '.')}{anchor})"
 
-    up = "../" * place.count("/")
-    return LINK.sub(replace, FIGURE.sub(rf"\g<1>{up}\g<2>", markdown))
+    def figure(match: re.Match) -> str:
+        """Figures of results/ are on the site under the same path."""
+        path = posixpath.normpath(posixpath.join(base, match.group(2)))
+        if not path.startswith("results/"):
+            return match.group(0)
+        return match.group(1) + os.path.relpath(path, posixpath.dirname(place) or ".")
+
+    return LINK.sub(replace, FIGURE.sub(figure, markdown))
 
 
 def _on_site(path: str) -> str | None:

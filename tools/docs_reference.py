@@ -27,6 +27,11 @@ API: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "homing.envs.base": {"GoalEnv": ("reset", "step", "reward")},
+    "homing.adapters.gymnasium": {
+        "HomingEnv": ("compute_reward",), "HomingVectorEnv": ("compute_reward",), "register_envs": (),
+        "RecordEpisodeStatistics": (),
+    },
+    "homing.adapters.single": {"SingleEnv": ("reset", "step", "observation")},
     "homing.report.build": {"write_report": ()},
     "homing.runs.stats": {
         "iqm": (), "estimate": (), "band": (), "performance_profile": (), "probability_of_improvement": (),

@@ -25,6 +25,13 @@ PICTURES: dict[str, dict[str, dict[str, str]]] = {
         "Ant Big Maze": {"SRL, fast preset": "learn_srl_ant_big_maze_h200.jsonl"},
     },
 }
+# Picture -> the file and the metrics of one run that are drawn together.
+RUNS: dict[str, tuple[str, dict[str, str]]] = {
+    "sb3_her_reacher_cpu.png": (
+        "sb3_her_reacher_cpu.jsonl",
+        {"goal reached": "eval/success_any", "at the goal in the end": "eval/success_end"},
+    ),
+}
 METRIC, LONGEST = "eval/time_near_goal", 25e6
 
 
@@ -61,6 +68,21 @@ def draw(name: str, panels: dict[str, dict[str, str]]) -> None:
     plt.close(figure)
 
 
+def draw_run(name: str, file: str, metrics: dict[str, str]) -> None:
+    """Write a small picture of one run."""
+    rows = [json.loads(line) for line in (RESULTS / file).read_text().splitlines()]
+    figure, ax = plt.subplots(figsize=(4.5, 3), layout="constrained")
+    for label, metric in metrics.items():
+        ax.plot([row["step"] / 1e3 for row in rows], [row[metric] for row in rows], label=label)
+    ax.set(xlabel="thousand steps", ylabel="fraction of episodes", ylim=(0, 1.02))
+    ax.grid(alpha=0.3)
+    ax.legend(fontsize=8)
+    figure.savefig(RESULTS / name, dpi=110)
+    plt.close(figure)
+
+
 if __name__ == "__main__":
     for name, panels in PICTURES.items():
         draw(name, panels)
+    for name, (file, metrics) in RUNS.items():
+        draw_run(name, file, metrics)

@@ -1,24 +1,31 @@
-"""Generate the figures, the table of environments, the gallery and the live pages in docs/.
+"""Generate the figures, the pages about environments, the gallery, the live pages and the first page's numbers.
 
-`--text` skips the images of environments and the live pages, which take minutes.
+`--text` skips the images and films of environments and the live pages, which take minutes; `--missing` makes only
+images and films that are absent.
 """
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
+import make_env_pages
 import make_figures
 import make_live
+import make_numbers
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from homing.envs import ALIASES, env_ids, make
-from homing.viz import render
+from homing.policies import shipped_names
+from homing.viz import render, video, video_files
 
 DOCS = Path(__file__).parent.parent / "docs"
 BEGIN, END = "<!-- begin generated table -->", "<!-- end generated table -->"
+LIVE = "<!-- begin live -->", "<!-- end live -->"
 TILE, COLUMNS = (320, 240), 5
 TILES = DOCS / "images" / "envs"
+FILM_STEPS, FILM_BYTES = 160, 300_000
 
 
 def table() -> str:
@@ -28,7 +35,7 @@ def table() -> str:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for id in env_ids():
-        i = make(id).spec
+        i = make_env_pages.info(id)
         alias = ", ".join(f"`{a}`" for a, own in ALIASES.items() if own == id)
         goal = ", ".join(i.goal_names)
         early = "yes" if i.ends_early else "no"
@@ -45,6 +52,27 @@ def write_table() -> None:
     page.write_text(f"{before}{BEGIN}\n{table()}\n{END}{rest.split(END)[1]}")
 
 
+def live(docs: Path = DOCS) -> str:
+    """A section with the pages in docs/live/, on which trained agents act; nothing where there are none."""
+    lines = []
+    for path in sorted((docs / "live").glob("*.html")):
+        # Pages hold megabytes of data; the title comes first.
+        with path.open() as page:
+            found = re.search(r"<title>(.*?)</title>", page.read(4096), re.S)
+        title = found[1].strip() if found else path.stem.replace("_", " ")
+        lines.append(f"- [{title}](live/{path.name})")
+    if not lines:
+        return ""
+    about = "Agents that run in your browser: click a goal, and they go there."
+    return "\n".join(["## Live", "", about, "", *lines])
+
+
+def write_live(docs: Path = DOCS) -> None:
+    page = docs / "index.md"
+    before, rest = page.read_text().split(LIVE[0])
+    page.write_text(f"{before}{LIVE[0]}\n{live(docs)}\n{LIVE[1]}{rest.split(LIVE[1])[1]}")
+
+
 def gallery() -> str:
     """An image and the properties of every environment, by body."""
     parts = [
@@ -52,7 +80,7 @@ def gallery() -> str:
         "Every environment at a start of its own; green marks the goal. Sizes and options are in the "
         "[table](environments.md), `homing render ENV --out film.mp4` shows one moving.",
     ]
-    specs = {id: make(id).spec for id in env_ids()}
+    specs = {id: make_env_pages.info(id) for id in env_ids()}
     for body in dict.fromkeys(spec.body for spec in specs.values()):
         parts.append(f"## {body.replace('_', ' ').capitalize()}")
         cards = [_card(id, spec) for id, spec in specs.items() if spec.body == body]
@@ -67,14 +95,30 @@ def _card(id: str, spec: Any) -> str:
     return f"<figure>{picture}<figcaption><b>{id}</b><br>{facts}</figcaption></figure>"
 
 
-def draw_tiles() -> None:
+def draw_tiles(only_missing: bool = False) -> None:
     """Render one image of every environment."""
     TILES.mkdir(parents=True, exist_ok=True)
     for id in env_ids():
+        if only_missing and (TILES / f"{id}.png").is_file():
+            continue
         env = make(id)
         frame = render.draw(env, render.still(env, seed=3), *TILE)[0]
         _save(Image.fromarray(np.asarray(frame)), TILES / f"{id}.png")
         print(id, flush=True)
+
+
+def draw_films(only_missing: bool = False) -> None:
+    """Film every policy that ships in its environment, ten frames a second."""
+    for name in shipped_names():
+        out = make_env_pages.FILMS / f"{name}.webp"
+        if only_missing and out.is_file():
+            continue
+        (panel,) = video.recorded(video.actors([name], None, "last"), FILM_STEPS, 3, None)
+        every = max(1, round(0.1 / panel.env.spec.dt))
+        frames = video.composed([panel], *TILE, every)
+        video_files.save(frames, out, fps=1.0 / (every * panel.env.spec.dt))
+        if out.stat().st_size > FILM_BYTES:
+            raise SystemExit(f"{out} has {out.stat().st_size:,} bytes; film fewer steps")
 
 
 def contact_sheet() -> Image.Image:
@@ -94,11 +138,19 @@ def _save(picture: Image.Image, path: Path) -> None:
     picture.convert("P", palette=Image.Palette.ADAPTIVE).save(path, optimize=True)
 
 
-if __name__ == "__main__":
+def main(flags: set[str]) -> None:
+    if "--text" not in flags:
+        draw_tiles("--missing" in flags)
+        draw_films("--missing" in flags)
+        _save(contact_sheet(), DOCS / "images" / "environments.png")
+        make_live.main()
+    make_numbers.main()
+    write_live()
     write_table()
+    make_env_pages.write_pages()
     (DOCS / "gallery.md").write_text(gallery())
     make_figures.main()
-    if "--text" not in sys.argv:
-        make_live.main()
-        draw_tiles()
-        _save(contact_sheet(), DOCS / "images" / "environments.png")
+
+
+if __name__ == "__main__":
+    main(set(sys.argv[1:]))

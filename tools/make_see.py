@@ -17,7 +17,13 @@ FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-
 HEAD = """# Shipped policies
 
 They come with the package: `homing play NAME`, `homing render NAME --out film.mp4`, `homing.load("NAME")`.
-`homing policies` lists them, and [See it](see.md) shows how to write files of your own. This page is made by
+`homing policies` lists them, `homing play` shows them in a gallery, and [See it](see.md) shows how to write files
+of your own. Where the environment's name or its settings say so, they were trained with starts and goals anywhere and
+with goals that change inside of episodes; their cards then have the fractions of goals reached along chains of five,
+without a reset. The ant was not: it was trained from one place to goals 10 m away, and elsewhere it may stop short.
+
+`python tools/train_policies.py` trains, compares, exports and records all of them, by the table in
+`tools/policies.toml`; those that need a GPU are passed over where there is none. This page is made by
 `python tools/make_see.py` from the model cards in the files.
 
 """
@@ -62,9 +68,9 @@ def page() -> None:
 
     choose_device(cpu=True)
     session = Session(Choice("point_u_maze"), shipped_names())
-    session.sim.aim((12.0, 6.0))
+    session.sim.set_goal((12.0, 6.0))
     player = Player(session, free_port(None)[0], "point_u_maze · Homing")
-    player.page.map.value = True
+    player.page.critic.value = True
     with running(player), sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
         shown = browser.new_page(viewport={"width": 1100, "height": 700})

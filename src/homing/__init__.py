@@ -11,10 +11,12 @@ from homing.version import __version__
 if TYPE_CHECKING:
     from homing.api import Policy, Trained, evaluate, export, load, resume, train
     from homing.envs import env_ids, make, register
+    from homing.policies.rollouts import export_data
 
 _HOMES: dict[str, str] = {
     **dict.fromkeys(("Policy", "Trained", "evaluate", "export", "load", "resume", "train"), "homing.api"),
     **dict.fromkeys(("env_ids", "make", "register"), "homing.envs"),
+    "export_data": "homing.policies.rollouts",
 }
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "env_ids",
     "evaluate",
     "export",
+    "export_data",
     "load",
     "make",
     "register",

@@ -57,6 +57,7 @@ def train(
     physics: str | None = None,
     reward: str = "sparse",
     env_options: Mapping[str, Any] | None = None,
+    data: str | Path | None = None,
     cpu: bool = False,
     devices: int | None = None,
     quiet: bool = False,
@@ -64,23 +65,25 @@ def train(
 ) -> Trained:
     """Train an agent and return the run on disk.
 
-    agent:       crl, srl, sac, td3, ppo, one of your own, or best: the recipe of the environment
+    agent:       crl, srl, sac, td3, ppo, gcbc, one of your own, or best: the recipe of the environment
     seeds:       a number of seeds, 0, 1, …, or the seeds themselves
-    steps:       environment steps of each seed; short for total_steps
+    steps:       environment steps of each seed, with `data` updates; short for total_steps
     out:         a new folder; runs/<env>-<agent>-<time> by default
     eval_env:    evaluate in this environment instead of `env`
     reward:      sparse, or dense where the environment's body has one
     env_options: settings of body, task or arena by dotted name, `{"task.within": 0.3}`
+    data:        learn from this dataset (.npz) instead of collecting
     devices:     shard the run over this many devices; 0 means all
     settings:    any field of the loop's config (TrainConfig, for PPO OnPolicyConfig), the agent's or SaveConfig
     """
     from homing.config.recipes import BEST, recipe_for
-    from homing.config.run import parse_seeds, run_config
+    from homing.config.run import DataFile, parse_seeds, run_config
     from homing.runs.progress import make_progress
 
     if steps is not None and "total_steps" in settings:
         raise ConfigError("steps and total_steps set the same thing; give one of them")
     _check_path("out", out, optional=True)
+    _check_path("data", data, optional=True)
     changes = dict(settings) if steps is None else {**settings, "total_steps": steps}
     if agent == BEST:
         recipe = recipe_for(env)
@@ -96,6 +99,7 @@ def train(
         physics=physics,
         reward=reward,
         env_options={} if env_options is None else env_options,
+        data=None if data is None else DataFile(str(Path(data).absolute())),
     )
     return train_config(config, out, make_progress(quiet), cpu=cpu, devices=devices)
 
@@ -233,19 +237,30 @@ def export(
     which: Which = "last",
     episodes: int | None = None,
     half: bool = False,
+    chain: int | None = None,
+    chain_steps: int | None = None,
+    hf: bool = False,
+    license: str = "apache-2.0",
 ) -> Path:
     """Write policies of a run, with a model card, to one small file that `load` reads.
 
-    seed:     one of the run's seeds, the most successful or all
-    episodes: evaluate them on this many fresh episodes, instead of quoting the run's own evaluation
-    half:     store weights in 16 bits
+    run:         a run's folder, a policy file or the name of a shipped policy
+    out:         a .safetensors file, an .onnx file (one seed, no card) or, with `hf`, a new folder
+    seed:        one of the run's seeds, the most successful or all
+    episodes:    evaluate them on this many fresh episodes, instead of quoting the run's own evaluation
+    half:        store weights in 16 bits
+    chain:       evaluate them along chains of this many goals too, with `chain_steps` for each, as `evaluate` does
+    hf:          write a folder with the policy file and a model card in Hugging Face's form
+    license:     identifier of the license that the folder's card names
     """
-    from homing.policies.export import export
+    from homing.policies.export import export_as
 
     _check_path("run", run)
     _check_path("out", out)
     check_values(episodes=episodes)
-    return export(run, out, seed=seed, which=which, episodes=episodes, half=half)
+    _check_chain(chain, chain_steps)
+    options: dict[str, Any] = {"seed": seed, "which": which, "episodes": episodes, "half": half}
+    return export_as(run, out, hf, license, **options, chain=chain, chain_steps=chain_steps)
 
 
 def evaluate(
@@ -275,13 +290,18 @@ def evaluate(
 
     _check_path("run", run)
     check_value("seed", seed)
-    check_values(episodes=episodes, chain=chain, chain_steps=chain_steps)
+    check_values(episodes=episodes)
+    _check_chain(chain, chain_steps)
+    policies = find_policies(run, which)
+    return evaluated(policies, env, episodes, seed, explore, chain, chain_steps) | {"which": which}
+
+
+def _check_chain(chain: int | None, chain_steps: int | None) -> None:
+    check_values(chain=chain, chain_steps=chain_steps)
     if chain_steps is not None and chain is None:
         raise ConfigError(
             "chain_steps is the time for each goal of a chain; give chain, the number of goals, too"
         )
-    policies = find_policies(run, which)
-    return evaluated(policies, env, episodes, seed, explore, chain, chain_steps) | {"which": which}
 
 
 def _check_path(name: str, path: Any, optional: bool = False) -> None:

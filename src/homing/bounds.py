@@ -100,7 +100,9 @@ BOUNDS: dict[str, dict[str, Range]] = {
         "logsumexp_weight": WEIGHT,
         "gamma": Range(0, 1, above=True, below=True),
         "representation_dim": Range(1, 65_536),
+        "bc_weight": WEIGHT,
     },
+    "GCBCConfig": {"gamma": Range(0, 1, above=True, below=True), "actor_lr": RATE},
     "ActorCriticConfig": _ACTOR
     | _CRITIC
     | {"gamma": Range(0, 1, below=True), "her_ratio": UNIT, "tau": Range(0, 1, above=True)},
@@ -167,9 +169,14 @@ BOUNDS: dict[str, dict[str, Range]] = {
         "port": Range(0, 65_535),
         "devices": Range(0, 1024),
         "workers": Range(0, 1024),
+        "dead_after": Range(1, 86_400),
         "population": Range(1, MAX_SEEDS),
         "memory": Range(0, 1e6, above=True),
         "scale": Range(0.0, 1.0, above=True),
+        "noise": Range(0.0, 10.0),
+        "random_actions": Range(0.0, 1.0),
+        "val_fraction": Range(0.0, 1.0, below=True),
+        "parallel": Range(1, 2**16),
     },
 }
 

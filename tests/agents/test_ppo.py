@@ -1,11 +1,13 @@
 """PPO: advantages against a plain loop, its loss by hand, and how rollouts are split into minibatches."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from agent_helpers import SMALL, SPEC
-from probes import walk
+from probes import Probe, walk
 
 from homing.agents import OnPolicyAgent
 from homing.agents.ppo import PPO, PPOConfig, Samples, advantages, clipped_loss, limited, normalised
@@ -229,3 +231,45 @@ def test_the_papers_plan():
         plan.check_fits(plan.bytes_in_all // 2)
     with pytest.raises(ConfigError, match="at least 1"):
         OnPolicyConfig(unroll_length=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Renewing(Probe):
+    """A new goal every five steps of an episode, as `goals.renew=5` commands them."""
+
+    def step(self, state, action):
+        after = super().step(state, action)
+        key = jax.random.fold_in(after.key, 1)
+        due = ~after.ended & (after.steps % 5 == 0)
+        goal = jnp.where(due[:, None], self._fresh(key).goal, after.obs.goal)
+        return after.replace(obs=after.obs.replace(goal=goal))
+
+
+@pytest.mark.parametrize("kind", [Probe, Renewing])
+def test_advantages_are_cut_where_a_new_goal_is_commanded(kind):
+    """No reward for a goal counts for the actions that another one was commanded for."""
+    plain = walk(6, episode_length=12)
+    env = kind(**{field.name: getattr(plain, field.name) for field in dataclasses.fields(plain)})
+    ppo = PPO(PPOConfig(actor_net=SMALL, value_net=SMALL, minibatches=3), env.spec)
+    config = OnPolicyConfig(total_steps=240, num_envs=6, unroll_length=20, evaluations=1)
+    loop = OnPolicy(env, ppo, OnPolicyPlan(config, Sizes(2, 2, 2), 1, 12))
+
+    def once(key):
+        train = loop.init(key)
+        rollout = loop.collect(train, jax.random.fold_in(key, 1))[1]
+        later = ppo._samples(
+            train.learner.params, rollout.replace(reward=rollout.reward.at[7:].add(1.0))
+        ).advantage
+        learner, metrics = ppo.learn(train.learner, rollout, jax.random.fold_in(key, 2))
+        return rollout, ppo._samples(train.learner.params, rollout).advantage, later, learner, metrics
+
+    rollout, before, after, learner, metrics = jax.jit(once)(jax.random.key(0))
+    np.testing.assert_array_equal(rollout.next_obs.goal, rollout.obs.goal)
+    changed = np.any(np.asarray(rollout.obs.goal[1:] != rollout.obs.goal[:-1]), axis=-1)
+    np.testing.assert_array_equal(changed, np.asarray(rollout.last)[:-1])
+    assert changed.any() and (kind is Probe or changed.sum() > 2 * 6)
+    # Actions whose goal had changed by step 7 do not see what is paid from then on.
+    cut = np.array([np.asarray(rollout.last)[t:7].any(axis=0) for t in range(7)])
+    same = np.isclose(np.asarray(before)[:7], np.asarray(after)[:7], atol=1e-6)
+    np.testing.assert_array_equal(same, cut)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((learner, metrics)))

@@ -378,6 +378,15 @@ study merge --out x.csv
 study merge . --out x.csv
 study merge /nowhere.csv --out x.csv
 study work . x
+study work .
+study work /nowhere
+study work . --dead-after 0
+study work . --dead-after nan
+study work . --workers -1
+quickstart --out /proc/x
+quickstart --out /dev/null
+completion
+completion powershell
 """
 
 

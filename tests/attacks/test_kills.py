@@ -16,7 +16,7 @@ import pytest
 from run_helpers import assert_same_results
 
 TESTS = Path(__file__).parents[1]
-KILLS = int(os.environ.get("HOMING_KILLS", "6"))
+KILLS = int(os.environ.get("HOMING_KILLS", "7"))
 SEED = int(os.environ.get("HOMING_KILLS_SEED", "0"))
 
 # Twelve evaluations and as many checkpoints: most moments after the start are near a write.
@@ -24,14 +24,14 @@ COMMON = shlex.split(
     "--preset quickstart --seed-list 3,4 --steps 5760 --num-envs 8 --unroll-length 10 --evaluations 12 "
     "--eval-envs 8 --checkpoint-minutes 0 --tensorboard off --actor-net.width 16"
 )
-REPLAY = shlex.split(
-    "--batch-size 32 --updates-per-step 1/30 --replay-size 50 --prefill-steps 20 --critic-net.width 16"
-)
+REPLAY = shlex.split("--batch-size 32 --updates-per-step 1/30 --replay-size 50 --prefill-steps 20")
+CRITIC = ["--critic-net.width", "16"]
 CASES = {
-    "crl": ["train", "crl", "walk", *COMMON, *REPLAY],
-    "crl-chunk-2": ["train", "crl", "walk", *COMMON, *REPLAY, "--chunk", "2"],
-    "sac": ["train", "sac", "walk", *COMMON, *REPLAY],
-    "td3": ["train", "td3", "walk", *COMMON, *REPLAY],
+    "crl": ["train", "crl", "walk", *COMMON, *REPLAY, *CRITIC],
+    "crl-chunk-2": ["train", "crl", "walk", *COMMON, *REPLAY, *CRITIC, "--chunk", "2"],
+    "sac": ["train", "sac", "walk", *COMMON, *REPLAY, *CRITIC],
+    "td3": ["train", "td3", "walk", *COMMON, *REPLAY, *CRITIC],
+    "srl": ["train", "srl", "walk", *COMMON, *REPLAY, "--encoder-net.width", "16", "--head-net.width", "16"],
     "ppo": ["train", "ppo", "walk", *COMMON, "--minibatches", "2", "--value-net.width", "16"],
     "study": ["study", "run", "{tests}/attacks/tiny.toml", "--workers", "0", "--cpu"],
 }
@@ -62,7 +62,7 @@ def killed(process, seconds):
         process.wait(timeout=seconds)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGKILL)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=300)
     assert process.returncode in (0, -signal.SIGKILL), said
     return process.returncode != 0
 

@@ -106,9 +106,33 @@ def test_the_page_is_served_with_the_token(play, host, maze_policy):  # noqa: F8
     assert own[0] == 200
 
 
-@pytest.mark.parametrize("path", ["/{token}/../../etc/passwd", "/{token}/index.html", "/{token}/%2e%2e/x"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/{token}/../../etc/passwd",
+        "/{token}/index.html",
+        "/{token}/%2e%2e/x",
+        "/{token}/?play=/etc/passwd",
+        "/{token}/?play=..%2Freacher",
+        "/{token}/?play=reacher.safetensors",
+        "/{token}/?play=reacher&play=ant",
+        "/{token}/?play=",
+        "/{token}/?" + "a&" * 50,
+    ],
+)
 def test_there_are_no_other_files(play, path):
     assert request(play, path.format(token=play.token))[0] == 404
+
+
+def test_the_gallery_needs_the_token_and_opens_shipped_policies_only(play):
+    status, head, body = request(play, f"/{play.token}/?gallery")
+    assert status == 200
+    assert "frame-ancestors 'none'" in head
+    assert b'href="?play=reacher"' in body
+    assert play.token not in body.decode()
+    for path in ("/?gallery", "/wrong/?gallery", "/?play=reacher", "/wrong/?play=reacher"):
+        assert request(play, path)[0] == 403
+    assert "loading" not in play.log.partition("ready")[2], "nothing was opened"
 
 
 def test_other_methods_and_broken_requests_are_no_answer(play):
@@ -163,6 +187,9 @@ def has_connections(play) -> bool:
         {"type": "NoSuchMessage"},
         {"type": ["ViewerCameraMessage"]},
         {"type": "ShareUrlRequest"},
+        {"type": "CommandTriggerMessage"},
+        {"type": "CommandTriggerMessage", "uuid": 1},
+        {"type": "CommandTriggerMessage", "uuid": "x", "label": "Reset"},
         {"type": "RunJavascriptMessage", "source": "alert(1)"},
         {"type": "GuiFormDirtyMessage", "uuid": "x" * 1000},
         {"type": "FileTransferStartUpload"},
@@ -210,6 +237,21 @@ def test_a_speed_out_of_range_is_clamped(play):
         for sent, taken in ((1e12, 2.0), (-5, 0.1), (1, 1.0)):
             one.set_value("Speed", sent)
             assert until(lambda taken=taken: updates()[-1:] == [{"value": taken}]), updates()
+
+
+def test_a_key_does_what_its_button_does_and_an_unknown_one_nothing(play):
+    with client(play) as one:
+        one.set_value("Pause", False)
+        one.trigger("Pause")
+        pause = one.control("Pause")
+        values = lambda: [m.get("updates") for m in list(one.seen) if m.get("uuid") == pause]
+        assert until(lambda: {"value": True} in values()), "the checkbox follows the key"
+        one.send({"type": "CommandTriggerMessage", "uuid": "none"})
+        one.send({"type": "CommandTriggerMessage", "uuid": one.control("Reset")})
+        assert one.close_code(0.5) is None
+        one.send({"type": "GuiUpdateMessage", "uuid": one.commands["Reset"], "updates": {"value": True}})
+        assert until(lambda: one.notices() == ["a command has no value"]), one.notices()
+        assert one.is_served()
 
 
 def test_a_path_is_no_choice_of_policy_and_files_stay_unknown(play, tmp_path):
@@ -298,6 +340,8 @@ def fuzzed(draw: random.Random, uuids: list[str]):
         prop = "value" if draw.random() < 0.9 else draw.choice(("uuid", "sync_cb", "__class__", "removed"))
         value = draw.choice((odd_value(draw), draw.uniform(-20, 20), draw.random() < 0.5, True))
         return {"type": "GuiUpdateMessage", "uuid": draw.choice(uuids), "updates": {prop: value}}
+    if roll < 0.83:
+        return {"type": "CommandTriggerMessage", "uuid": draw.choice(uuids)}
     if roll < 0.88:
         kind = draw.choice(KINDS)
         fields = {name: odd_value(draw) for name in kind.__dataclass_fields__ if draw.random() < 0.9}
@@ -316,7 +360,7 @@ def attack(play, draw: random.Random, count: int) -> Counter:
     while done.total() < count:
         with client(play) as one:
             one.control("Policy")
-            uuids = [*one.controls.values(), "none"]
+            uuids = [*one.controls.values(), *one.commands.values(), "none"]
             while done.total() < count:
                 message = fuzzed(draw, uuids)
                 assert one.send(message), f"closed before {message}"

@@ -1,6 +1,7 @@
 """Names and flags in any order, numbers as people write them, and the help of every flag."""
 
 import re
+import shlex
 
 import pytest
 
@@ -125,7 +126,8 @@ def test_every_flag_has_a_sentence(capsys, agent):
 
 COMMANDS = """
 bench physics, bench train, bench learner, bench scaling, study list, study plan, study run, study retry,
-study status, study report, study merge, resume, eval, report, watch, render, play, export, policies, envs
+study status, study report, study merge, resume, eval, report, watch, render, play, export, policies, envs,
+data export, data import, data info
 """
 
 
@@ -177,4 +179,27 @@ def test_names_of_policies_are_never_cut(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "50")
     code, out, _ = run(capsys, "policies")
     assert code == 0
-    assert names[0] in out
+    assert names[0] in out and made.choice.env in out
+
+
+def test_a_finished_run_names_the_commands_that_show_it(tmp_path, capsys):
+    """As they are typed, also where the folder has a space in its name."""
+    from types import SimpleNamespace
+
+    from homing.cli.train import _tell
+    from homing.runs.folder import RunFolder
+
+    folder = RunFolder(tmp_path / "my run")
+    folder.path.mkdir()
+    stat = {"iqm": 0.5, "low": 0.4, "high": 0.6, "seeds": 2}
+    folder.write_summary({"step": 1000, "last": {"eval/success_any": stat}})
+    _tell(SimpleNamespace(status="finished", path=folder.path), quiet=False)
+    out = capsys.readouterr().out
+    commands = [shlex.split(line.split(":", 1)[1]) for line in out.splitlines() if "homing " in line]
+    path = str(folder.path)
+    assert commands == [
+        ["homing", "play", path],
+        ["homing", "report", path],
+        ["homing", "render", path, "--out", "film.mp4"],
+    ]
+    assert "the interval of 2 seeds is too narrow" in out

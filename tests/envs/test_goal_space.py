@@ -125,3 +125,35 @@ def test_the_tip_of_an_arm_is_not_free_but_a_robot_on_the_floor_is():
 def test_the_space_of_an_environment_knows_its_options():
     env = homing.make("point_u_maze", options={"task.within": 0.25})
     assert goal_space(env).spec.task.within == 0.25
+
+
+@pytest.mark.parametrize(
+    ("id", "farthest"),
+    [
+        ("ant", 10.0),
+        ("ant_random_start", 10.0),
+        ("humanoid", 5.0),
+        ("ant_anywhere", 10.0),
+        ("point_u_maze", np.inf),
+    ],
+)
+def test_the_farthest_goals_are_those_of_training(id, farthest):
+    assert GoalSpace(id, get_spec(id)).farthest == pytest.approx(farthest, rel=0.02)
+
+
+@pytest.mark.parametrize("id", ["ant", "humanoid", "ant_random_start", "ant_anywhere", "point_u_maze"])
+def test_a_goal_for_a_robot_under_way_is_no_farther_than_in_training(id):
+    space = GoalSpace(id, get_spec(id))
+    at = space.at((4.0, 8.0) if "maze" in id else (0.95 * space.farthest, 0.0))
+    goals = np.stack([space.sample(jax.random.key(k), at) for k in range(20)])
+    gaps = np.linalg.norm(space.points(goals)[:, 0] - space.points(at)[0], axis=-1)
+    within = space.spec.task.within
+    assert gaps.max() <= space.farthest + within and gaps.min() >= within
+    assert len(np.unique(goals.round(3), axis=0)) > 3, "not always the same"
+
+
+def test_goals_of_objects_are_drawn_as_in_training():
+    space = GoalSpace("ant_soccer", get_spec("ant_soccer"))
+    assert space.farthest == float("inf")
+    goal = space.sample(jax.random.key(0), np.zeros(2, np.float32))
+    assert np.linalg.norm(goal) == pytest.approx(5.0, abs=1e-3)

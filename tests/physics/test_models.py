@@ -2,15 +2,16 @@
 
 import numpy as np
 import pytest
+from brax_files import brax_file
 
 from homing.envs.registry import get_spec
 from homing.envs.scene import build_model
 from homing.errors import ConfigError, UnknownNameError
-from homing.physics import Model
+from homing.physics import Model, robots
 
 
-def test_removing_a_body_shortens_the_numbers_that_brax_reads():
-    model = Model.from_brax("reacher.xml", without=("target",))
+def test_removing_a_body_shortens_the_numbers_of_each_body():
+    model = brax_file("reacher", without=("target",))
     numbers = {n.name: np.asarray(n.data) for n in model.spec.numerics}
     np.testing.assert_array_equal(numbers["init_qpos"], [0, 0])
     np.testing.assert_array_equal(numbers["constraint_stiffness"], [1000, 1000])
@@ -41,7 +42,7 @@ def test_the_block_is_the_benchmarks():
     assert model.body("block").mass[0] == pytest.approx(0.0002)
     np.testing.assert_allclose(model.geom("block_geom").size, [3.6, 3.6, 1.8])
     np.testing.assert_allclose(model.geom("torso_geom").solimp[:3], [0.995, 0.995, 0.01])
-    light = Model.from_brax("ant.xml").compile().body("torso").mass[0]
+    light = robots.ant().compile().body("torso").mass[0]
     assert model.body("torso").mass[0] == pytest.approx(8.0 * light, rel=1e-6)
     assert sum(int(t) == 6 for t in model.geom_type) == 8
 
@@ -55,11 +56,10 @@ def test_the_point_is_the_benchmarks():
 @pytest.mark.parametrize(
     ("broken", "error", "part"),
     [
-        (lambda: Model.from_brax("aunt.xml"), UnknownNameError, "ant.xml"),
         (lambda: Model.from_xml("<mujoco><wordbody/></mujoco>"), ConfigError, "cannot be read"),
         (lambda: Model.from_xml("no xml"), ConfigError, "cannot be read"),
-        (lambda: Model.from_brax("ant.xml", without=("tail",)), UnknownNameError, "body 'tail'"),
-        (lambda: Model.from_brax("ant.xml").set_contact(("torso_gem",), 1), UnknownNameError, "torso_geom"),
+        (lambda: brax_file("ant", without=("tail",)), UnknownNameError, "body 'tail'"),
+        (lambda: robots.ant().set_contact(("torso_gem",), 1), UnknownNameError, "torso_geom"),
     ],
 )
 def test_bad_models_are_named(broken, error, part):

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
+from brax_files import brax_file
 from helpers import scene
 
 from homing import physics
@@ -144,7 +145,7 @@ def test_models_are_the_files_that_brax_ships(id, asset):
     from homing.envs.scene import build_model
 
     own = build_model(get_spec(id)).compile()
-    file = Model.from_brax(f"{asset}.xml").compile()
+    file = brax_file(asset).compile()
     for field in ("body_mass", "body_inertia", "body_pos", "jnt_axis", "jnt_range", "actuator_gear"):
         np.testing.assert_allclose(getattr(own, field), getattr(file, field), atol=1e-7, err_msg=field)
     names = [mujoco.mj_id2name(own, mujoco.mjtObj.mjOBJ_BODY, i) or "" for i in range(own.nbody)]

@@ -13,11 +13,12 @@ from mujoco.mjx._src import collision_convex, collision_driver, collision_types,
 from homing import physics
 from homing.envs import scene
 from homing.envs.registry import env_ids, get_spec
+from homing.errors import ConfigError
 from homing.physics import brax_pipelines
 from homing.physics.spring import contacts
 from homing.physics.spring.contacts import Capsule, Sphere, geom_pairs
 from homing.physics.spring.engine import Spring, SpringState
-from homing.physics.spring.vectors import Bodies, matrix
+from homing.physics.vectors import Bodies, matrix
 
 LANES = 18
 HALF = (2.0, 2.0, 1.0)  # of the maze walls
@@ -195,11 +196,15 @@ def test_every_environment_on_springs_is_supported():
             assert Spring.supports(_compiled(id)[0]) is None, id
 
 
-def test_other_models_run_on_brax():
-    load = lambda id: physics.load(scene.build_model(get_spec(id)), "spring", physics.Timing(0.005, 1))
+def test_other_models_are_refused_and_run_on_brax():
+    def load(id: str, pipeline: str):
+        return physics.load(scene.build_model(get_spec(id)), pipeline, physics.Timing(0.005, 1))
+
     assert "combination" in Spring.supports(scene.build_model(get_spec("ant_push")).compile())
-    assert type(load("ant_push")) is brax_pipelines.Spring
-    assert type(load("ant")) is Spring
+    with pytest.raises(ConfigError, match=r"joints of body 10 are not a supported combination.*spring_brax"):
+        load("ant_push", "spring")
+    assert type(load("ant_push", "spring_brax")) is brax_pipelines.Spring
+    assert type(load("ant", "spring")) is Spring
 
 
 # -- shapes against a box ---------------------------------------------------------------------------------

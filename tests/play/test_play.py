@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import socket
+import threading
 import urllib.request
 from types import SimpleNamespace
 
@@ -10,15 +11,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from play_helpers import until
 from policy_helpers import maze_policy  # noqa: F401
 
 from homing.cli import main
 from homing.envs.goal_space import GoalSpace
 from homing.errors import ConfigError, HomingError
 from homing.play import server, shapes
-from homing.play.session import MAX_COMMANDS, Session
+from homing.play.following import Newer, follower
+from homing.play.page import TRAJECTORY_RGB
+from homing.play.session import FALL_SECONDS, MAX_COMMANDS, TRAJECTORY, Session
 from homing.play.simulation import Simulation
 from homing.play.sources import Choice, compatible_environments, make_actor
+from homing.play.status import status
+from homing.policies.store import EnvChoice, Policies, Spaces
+from homing.runs.policy_files import save_policy
 from homing.types import Obs
 
 DT = 0.05
@@ -45,6 +52,7 @@ def made(maze_policy):  # noqa: F811
 def session(made):
     session, _ = made
     session.paused, session.speed, session.auto_goal, session.message = False, 1.0, False, ""
+    session._fallen = None
     session.sim.goal = np.array([4.0, 8.0], np.float32)
     session.reset()
     session._pending_seconds = 0.0
@@ -67,10 +75,17 @@ def test_the_robot_goes_where_the_goal_is_put(session):
 def test_a_goal_put_into_a_wall_lands_on_the_ground_beside_it(session):
     session.set_goal((8.0, 4.0))
     assert not session.sim.space.in_wall(session.sim.goal)
-    np.testing.assert_allclose(session.sim.goal, [8.0, 4.0], atol=2.5)
+    # Half a wall, the distance that goals keep from it, and half a cell of the grid.
+    np.testing.assert_allclose(session.sim.goal, [8.0, 4.0], atol=2.0 + 0.5 + 0.05 + 1e-5)
     assert "(8, 4) is inside a wall" in session.message
     session.set_goal((4.0, 8.0))
     assert session.message == ""
+
+
+def test_a_goal_beside_a_wall_is_moved_away_from_it_and_told(session):
+    session.set_goal((4.0, 2.1))  # the wall ends at y = 2
+    np.testing.assert_allclose(session.sim.goal, [4.0, 2.5], atol=0.1)
+    assert "(4, 2.1) is too close to a wall; using the nearest good place, (" in session.message
 
 
 def test_free_points_are_computed_before_the_first_click(session, monkeypatch):
@@ -218,6 +233,123 @@ def test_a_termination_starts_a_new_trajectory(session, monkeypatch):
     assert len(session.history) == 1
 
 
+def test_a_fall_is_shown_for_a_moment_before_the_fresh_start(session, monkeypatch):
+    session.advance(2 * DT)
+    fallen, step = session.sim.snapshot, session.sim.step
+    monkeypatch.setattr(session.sim, "step", lambda: dataclasses.replace(step(), terminated=True))
+    falls = session.falls
+    assert session.advance(0.25) == 5
+    monkeypatch.setattr(session.sim, "step", step)
+    assert session.has_fallen
+    assert session.falls == falls + 1
+    assert session.shown is fallen, "the pose before the environment started again"
+    assert "It fell" in status(session, False)
+    assert session.advance(FALL_SECONDS - 0.1) == 0
+    assert session.advance(0.2) == 0
+    assert not session.has_fallen
+    assert session.shown is session.sim.snapshot
+    assert session.advance(2 * DT) > 0, "it goes on by itself"
+    assert f"falls {falls + 1}" in status(session, False)
+
+
+def test_goals_that_are_reached_are_counted_once(session):
+    count = session.goals_reached
+    for _ in range(2):
+        session.set_goal(tuple(session.position()))
+        session.advance(5 * DT)
+    assert session.goals_reached == count + 2
+    assert f"goals reached **{count + 2}**" in status(session, False)
+
+
+def test_new_goals_lie_at_distances_of_training(session, monkeypatch):
+    assert 10 < session.sim.farthest < 15, "from the start of the U to the end of its other arm, and a little"
+    monkeypatch.setattr(session.sim, "farthest", np.float32(6.0))
+    place = session.position()
+    for _ in range(12):
+        session.sample_goal()
+        assert 0.5 <= np.linalg.norm(session.sim.goal - place) <= 6.0
+    monkeypatch.setattr(session.sim, "farthest", np.float32(0.1))
+    session.sample_goal()
+    assert np.linalg.norm(session.sim.goal - place) >= 0.5, "where none is near enough, the nearest"
+
+
+def test_the_opening_goal_is_that_of_the_start(session):
+    goal = session.sim.goal.copy()
+    drawn = set()
+    for _ in range(8):
+        assert session.sim.restart().distance >= 0.5
+        drawn.add(tuple(session.sim.goal))
+    assert len(drawn) > 2
+    session.sim.goal = goal
+
+
+class FakeFollower:
+    """A run that has written a policy since."""
+
+    def __init__(self, newer, step):
+        self.newer, self.step, self.has_newer = newer, step, True
+
+    def read(self):
+        self.has_newer = False
+        if isinstance(self.newer, Exception):
+            raise self.newer
+        return self.newer
+
+
+def test_a_newer_policy_of_the_run_acts_from_the_next_goal_on(session, monkeypatch):
+    before, actor = session.sim.learner, session.sim.actor
+    newer = Newer(jax.tree.map(lambda x: 2 * x, before), actor.policies)
+    monkeypatch.setattr(session, "_follower", FakeFollower(newer, 123_456))
+    monkeypatch.setattr(session.sim, "learner", before)
+    monkeypatch.setattr(session.sim, "actor", actor)
+    session.set_goal((4.0, 12.0))
+    session._follower.has_newer, session.sim.learner = True, before
+    session.advance(2 * DT)
+    assert session.sim.learner is before, "not on the way"
+    said = status(session, False)
+    assert "step 123,456" in said
+    assert "a newer one acts from the next goal on" in said
+    session.set_goal((4.0, 8.0))
+    assert session.sim.learner is newer.learner
+    assert session.advance(2 * DT) == 2, "by the same program"
+    assert "newer" not in status(session, False)
+
+
+@pytest.mark.parametrize("broken", [HomingError("half a file"), None], ids=["unreadable", "diverged"])
+def test_a_newer_policy_that_cannot_act_is_told(session, monkeypatch, broken):
+    before = session.sim.learner
+    monkeypatch.setattr(session, "_follower", FakeFollower(broken, 5))
+    session.reset()
+    assert session.sim.learner is before
+    assert "newer policy" in session.message
+
+
+def test_a_follower_reads_what_a_run_has_written_since(tmp_path, monkeypatch):
+    agent = SimpleNamespace(init=lambda key: {"w": jnp.zeros(3)})
+    run = SimpleNamespace(path=tmp_path, config=lambda: None)
+    monkeypatch.setattr("homing.play.following.RunFolder.existing", lambda path: run)
+    monkeypatch.setattr("homing.play.following.run_card", lambda *args: {"step": 640 * args[-1]})
+    policies = Policies(
+        "here", "crl", agent, None, None, (3, 4), Spaces("walk", 2, 2, 2), EnvChoice("walk"), 1, {"step": 640}
+    )
+    path = tmp_path / "policies" / "last.safetensors"
+    save_policy(path, {"w": np.zeros((2, 3), np.float32)}, 1)
+    follow = follower(str(tmp_path), "last", policies, 4)
+    assert follow.step == 640
+    assert not follow.has_newer
+    assert follow.read() is None
+    save_policy(path, {"w": np.arange(6, dtype=np.float32).reshape(2, 3)}, 7)
+    assert follow.has_newer
+    newer = follow.read()
+    np.testing.assert_array_equal(newer.learner["w"], [3, 4, 5])
+    assert follow.step == 640 * 7
+    assert not follow.has_newer
+    save_policy(path, {"w": np.full((2, 3), np.nan, np.float32)}, 9)
+    assert follow.read() is None
+    assert follow.step == 640 * 7
+    assert follower("reacher", "last", policies, 3) is None, "a file is not followed"
+
+
 def test_what_cannot_be_played_is_told_and_changes_nothing(session, monkeypatch):
     def fail(choice):
         raise HomingError("it has no seed 9")
@@ -272,13 +404,71 @@ def click(origin, direction):
 
 
 def test_a_click_on_the_floor_moves_the_goal_there(player, session):
-    player.page._clicked(click((4.0, 0.0, 10.0), (0.0, 0.9, -1.0)))
+    player.page.pointer.clicked(click((4.0, 0.0, 10.0), (0.0, 0.9, -1.0)))
     session.advance(0.0)
     np.testing.assert_allclose(session.sim.goal, [4.0, 9.0], atol=1e-4)
     for away in ((0.0, 0.0, 1.0), (1.0, 0.0, 0.0)):
-        player.page._clicked(click((4.0, 0.0, 10.0), away))
+        player.page.pointer.clicked(click((4.0, 0.0, 10.0), away))
     session.advance(0.0)
     np.testing.assert_allclose(session.sim.goal, [4.0, 9.0], atol=1e-4)
+
+
+def test_a_path_fades_into_the_ground(player, session):
+    for _ in range(30):
+        session.advance(2 * DT)
+    player.page._draw_trajectory()
+    line = player.page._line_segments
+    assert line.points.shape == line.colors.shape == (len(session.trajectory) - 1, 2, 3)
+    np.testing.assert_array_equal(line.colors[-1, 1], TRAJECTORY_RGB)
+    age = (len(session.trajectory) - 1) * DT / TRAJECTORY
+    expected = np.asarray(TRAJECTORY_RGB) * (1 - age) + age * np.asarray(shapes.GROUND_RGB)
+    np.testing.assert_allclose(line.colors[0, 0], expected, atol=1.0)
+    player.page.trajectory.value = False
+    player.page._draw_trajectory()
+    assert not line.visible
+
+
+def test_the_page_is_served_while_it_loads(session, monkeypatch):
+    gate = threading.Event()
+
+    def slow(choice, sources, actor):
+        assert gate.wait(30)
+        return session
+
+    monkeypatch.setattr(server, "Session", slow)
+    player = server.Player(None, server.free_port(None)[0], "a test")
+    ready = []
+    with pytest.raises(HomingError, match="nothing is played yet"):
+        _ = player.session
+    thread = threading.Thread(target=lambda: player.run(ready.append), daemon=True)
+    player.open(session.choice)
+    thread.start()
+    assert "Loading" in player._waiting.content
+    assert b"<title>a test" in urllib.request.urlopen(player.address, timeout=20).read()
+    assert not ready
+    gate.set()
+    assert until(lambda: ready == [session])
+    assert until(lambda: "distance" in player.page.status.content)
+    player.stop()
+    thread.join(10)
+
+
+def test_a_choice_of_the_gallery_that_fails_leaves_it_open(session, monkeypatch):
+    tries = [HomingError("it is damaged"), session]
+
+    def load(choice, sources, actor):
+        found = tries.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(server, "Session", load)
+    player = server.Player(None, server.free_port(None)[0], "Homing", has_gallery=True)
+    with server.running(player):
+        urllib.request.urlopen(f"{player.address}?play=reacher", timeout=20).read()
+        assert until(lambda: "it is damaged" in player._waiting.content)
+        urllib.request.urlopen(f"{player.address}?play=reacher", timeout=20).read()
+        assert until(lambda: player._session is session)
 
 
 def test_the_scene_follows_the_simulation(player, session):
@@ -307,9 +497,9 @@ def test_only_this_machine_reaches_the_page(player):
 def test_a_click_that_is_not_finite_moves_nothing(player, session):
     before = session.sim.goal.copy()
     for bad in (np.nan, np.inf, -np.inf):
-        player.page._clicked(click((bad, 0.0, 10.0), (0.0, 0.9, -1.0)))
-        player.page._clicked(click((4.0, 0.0, 10.0), (0.0, bad, -1.0)))
-        player.page._clicked(click((4.0, 0.0, 10.0), (0.0, 0.9, bad)))
+        player.page.pointer.clicked(click((bad, 0.0, 10.0), (0.0, 0.9, -1.0)))
+        player.page.pointer.clicked(click((4.0, 0.0, 10.0), (0.0, bad, -1.0)))
+        player.page.pointer.clicked(click((4.0, 0.0, 10.0), (0.0, 0.9, bad)))
     session.advance(0.0)
     np.testing.assert_array_equal(session.sim.goal, before)
     player.page._update_status()
@@ -348,17 +538,25 @@ def test_a_host_of_another_machine_is_refused():
 
 @pytest.mark.parametrize("local", [True, False])
 def test_the_command_says_who_can_open_the_page(session, monkeypatch, capsys, local):
-    def fake(session, port, label, host):
-        noop = lambda: None
-        return SimpleNamespace(is_local=local, address="http://x/token/", run=noop, stop=noop)
+    def fake(nothing, port, label, host, sources, has_gallery):
+        noop = lambda *args: None
+        return SimpleNamespace(
+            is_local=local,
+            host=host,
+            address="http://x/token/",
+            open=noop,
+            run=lambda say: say(session),
+            stop=noop,
+        )
 
     monkeypatch.setattr(server, "Player", fake)
-    monkeypatch.setattr("homing.play.session.Session", lambda choice, sources: session)
+    monkeypatch.setattr("homing.play.sources.make_actor", lambda choice: session.sim.actor)
     main.main(["play", session.choice.source, "--host", "localhost"])
     said = capsys.readouterr().out
     assert "open http://x/token/" in said
     assert ("only this machine can" in said) == local
     assert ("not encrypted" in said) != local
+    assert "× real time on this machine" in said
 
 
 def test_a_viser_that_starts_without_the_guard_is_not_used(session, monkeypatch):

@@ -4,44 +4,22 @@ import dataclasses
 import threading
 import time
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from browser_helpers import CHROMIUM, PATIENCE, browser, click, on_screen, opened, until  # noqa: F401
 
 from homing.play.guard import PROTOCOL
 from homing.play.server import Player, free_port, running
 from homing.play.session import Session
-from homing.play.shapes import FOV
 from homing.play.sources import Choice
-from homing.policies import find_policies, write_policies
-
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-background-networking",
-    "--use-gl=angle",
-    "--use-angle=swiftshader",
-    "--enable-unsafe-swiftshader",
-    "--ignore-gpu-blocklist",
-]
-PATIENCE = 90.0  # seconds: WebGL in software is slow
+from homing.policies import find_policies, shipped_names, write_policies
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium on this machine"),
 ]
-
-
-def until(fact, seconds=PATIENCE):
-    """Wait for a state, not for a time."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if fact():
-            return True
-        time.sleep(0.1)
-    return False
 
 
 @pytest.fixture(scope="module")
@@ -56,55 +34,18 @@ def player(tmp_path_factory):
         yield player
 
 
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        yield browser
-        browser.close()
-
-
 @pytest.fixture(params=[(1280, 800), (390, 800)], ids=["wide", "narrow"])
-def page(request, browser, player, caplog):
+def page(request, browser, player, caplog):  # noqa: F811
     width, height = request.param
     refused = []
     player.guard.on_refused = lambda connection, reason: refused.append(reason)
     page = browser.new_page(viewport={"width": width, "height": height})
     page.asked = []
     page.on("request", lambda request: page.asked.append(request.url))
-    page.goto(player.address)
-    page.wait_for_selector("text=distance", timeout=1000 * PATIENCE)
-    assert until(lambda: any(_is_set(client.camera) for client in player.server.get_clients().values()))
-    yield page
+    yield opened(page, player)
     page.close()
     assert refused == []
     assert caplog.records == [], "all that our own page sends is taken"
-
-
-def _is_set(camera):
-    """Whether the browser has taken over the view that the page gave it."""
-    return abs(camera.fov - FOV) < 1e-3
-
-
-def on_screen(player, point):
-    """Where a point of the world is in the window, by the camera that the browser tells."""
-    camera = next(iter(player.server.get_clients().values())).camera
-    position, target = np.asarray(camera.position), np.asarray(camera.look_at)
-    ahead = (target - position) / np.linalg.norm(target - position)
-    right = np.cross(ahead, [0.0, 0.0, 1.0])
-    right /= np.linalg.norm(right)
-    up = np.cross(right, ahead)
-    away = np.asarray(point) - position
-    depth = away @ ahead
-    scale = 0.5 * camera.image_height / np.tan(0.5 * camera.fov) / depth
-    return 0.5 * camera.image_width + scale * (away @ right), 0.5 * camera.image_height - scale * (away @ up)
-
-
-def click(page, player, place):
-    x, y = on_screen(player, (*place, player.page.height))
-    page.mouse.click(x, y)
 
 
 def test_a_click_moves_the_goal_and_the_robot_goes_there(page, player):
@@ -193,6 +134,59 @@ def test_controls_do_what_they_say(page, player):
     assert until(lambda: not np.array_equal(session.sim.goal, goal), 20)
 
 
+def test_a_click_beyond_the_arms_reach_is_moved_and_told(page, player):
+    session = player.session
+    session.submit(lambda: session.set_goal((0.1, 0.1)))
+    click(page, player, (-0.33, 0.3))
+    radius = session.sim.space.reachable.radius
+    assert until(
+        lambda: session.sim.goal[0] < 0 and np.linalg.norm(session.sim.goal[:2]) <= radius + 1e-6, 20
+    )
+    assert until(lambda: "out of reach" in page.inner_text("body"), 20)
+    assert until(lambda: session.sim.snapshot.reached, 30)
+
+
+def test_keys_do_what_the_page_says(page, player):
+    session = player.session
+    if page.viewport_size["width"] < 600:
+        pytest.skip("no keyboard")
+    assert "new goal" in page.inner_text("body")
+    goal = session.sim.goal.copy()
+    page.keyboard.press("n")
+    assert until(lambda: not np.array_equal(session.sim.goal, goal), 20)
+    page.get_by_role("checkbox").nth(2).click(force=True)  # which then has the keyboard's attention
+    page.keyboard.press("p")
+    assert until(lambda: session.paused, 20)
+    page.keyboard.press("p")
+    assert until(lambda: not session.paused, 20)
+
+
+def test_a_finger_moves_the_goal(browser, player):  # noqa: F811
+    context = browser.new_context(viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True)
+    page = opened(context.new_page(), player)
+    session, wanted = player.session, (-0.1, 0.08)
+    session.submit(lambda: session.set_goal((0.1, -0.1)))
+    assert until(lambda: session.sim.goal[0] > 0)
+    page.touchscreen.tap(*on_screen(player, (*wanted, player.page.height)))
+    assert until(lambda: np.allclose(session.sim.goal[:2], wanted, atol=0.03), 30), session.sim.goal
+    context.close()
+
+
+def test_a_card_of_the_gallery_starts_its_policy(browser):  # noqa: F811
+    player = Player(None, free_port(None)[0], "Homing", sources=shipped_names(), has_gallery=True)
+    with running(player):
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.goto(player.address)
+        assert page.title() == "Homing"
+        assert page.locator("a.card").count() == len(shipped_names())
+        page.click("a.card:has-text('reacher')")
+        page.wait_for_selector("text=distance", timeout=1000 * PATIENCE)
+        assert page.title() == "reacher · Homing"
+        assert page.url == f"{player.address}?play=reacher", "a reload plays it again"
+        assert player.session.choice.source == "reacher"
+        page.close()
+
+
 def test_title_and_address_are_ours(page, player):
     assert page.title() == "reacher · Homing"
     assert page.url == player.address, "the client does not rewrite it"
@@ -200,7 +194,7 @@ def test_title_and_address_are_ours(page, player):
     assert "has a token" in page.inner_text("body")
 
 
-def test_a_page_of_another_origin_cannot_connect(browser, player):
+def test_a_page_of_another_origin_cannot_connect(browser, player):  # noqa: F811
     """Another port of this machine is another origin, which a browser lets open WebSockets to here."""
     other = ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler)
     threading.Thread(target=other.serve_forever, daemon=True).start()
@@ -231,7 +225,7 @@ def test_another_seed_is_played_when_chosen(page, player):
         pytest.skip("the same controls")
     other, version = 7, session.version
     assert session.sim.actor.seed != other
-    player.page._choose(dataclasses.replace(session.choice, seed=other))
+    player.page.choose(dataclasses.replace(session.choice, seed=other))
     assert until(lambda: session.version > version)
     assert session.sim.actor.seed == other
     assert until(lambda: f"seed {other}" in page.inner_text("body"), 20)

@@ -5,18 +5,21 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import pytest
+from data_helpers import walk_file
 from run_helpers import TRAIN, no_key_check, probe_envs  # noqa: F401
 
 from homing.agents import AGENTS, OffPolicyAgent, make_agent
+from homing.config.offpolicy import offline
 from homing.config.presets import preset
-from homing.config.run import RunConfig
+from homing.config.run import DataFile, RunConfig
 from homing.envs.registry import ENVIRONMENTS
 from homing.networks import NetConfig, nets_of
 from homing.report.names import COSTS, EVALUATION, KNOWN, STEP, TRAINING, legend, metric
 from homing.training.build import build
 from homing.training.evaluation import evaluate
 
-EXTRAS = {"survival_head": True, "survival_weight": 1.0, "normalise_observations": True}
+EXTRAS = {"survival_head": True, "bc_weight": 1.0, "survival_weight": 1.0, "normalise_observations": True}
+NEED_DATA = [name for name, (_, agent) in AGENTS.items() if getattr(agent, "needs_data", False)]
 KEY = jax.eval_shape(lambda: jax.random.key(0))
 
 
@@ -27,7 +30,8 @@ def metrics_of(name, **settings):
     known = {field.name for field in dataclasses.fields(chosen.agent)}
     agent = dataclasses.replace(chosen.agent, **nets, **{k: v for k, v in settings.items() if k in known})
     train = TRAIN if issubclass(AGENTS[name][1], OffPolicyAgent) else chosen.train
-    parts = build(RunConfig(agent=name, env="walk", train=train, settings=agent))
+    data = {"train": offline(TRAIN), "data": DataFile(str(walk_file()))} if name in NEED_DATA else {}
+    parts = build(RunConfig(**{"agent": name, "env": "walk", "train": train, "settings": agent} | data))
     loop, now = parts.loop, jax.ShapeDtypeStruct((), jnp.int32)
     state = jax.eval_shape(loop.init, KEY)
     scores = jax.eval_shape(lambda train, now: loop.evaluate(train, now, parts.eval_env), state, now)

@@ -139,3 +139,112 @@ def test_the_page_has_means_over_seeds_for_each_goal():
     assert means["time_near_goal"] == [pytest.approx(0.3), None]
     assert means["x"] == [0.0, 4.0]
     assert _by_goal(Group("crl", "maze", [Curve("run", 0, False, np.zeros(1), np.zeros(1), {})])) is None
+
+
+@pytest.fixture
+def page(browser, report):
+    made = browser.new_page(viewport={"width": 1000, "height": 700})
+    made.goto(report.as_uri())
+    made.wait_for_selector("#compare svg path")
+    yield made
+    made.close()
+
+
+def test_no_text_of_a_chart_is_cut(page):
+    """Ticks such as 100 % at the right end, and names of lines at the left, stay inside of the drawing."""
+    outside = page.evaluate(
+        """() => [...document.querySelectorAll('svg.chart')].flatMap((board) => {
+            const box = board.getBoundingClientRect();
+            return [...board.querySelectorAll('text')].filter((t) => {
+                const b = t.getBoundingClientRect();
+                return b.left < box.left - 1 || b.right > box.right + 1 || b.top < box.top - 1;
+            }).map((t) => t.textContent);
+        })"""
+    )
+    assert page.locator("#compare text", has_text="100 %").count() >= 2
+    assert outside == []
+
+
+def test_charts_are_reached_by_keyboard(page):
+    from playwright.sync_api import expect
+
+    chart, say = page.locator("#curves svg.chart").first, page.locator("#say")
+    assert "arrow keys move" in (chart.get_attribute("aria-label") or "")
+    chart.focus()
+    page.keyboard.press("End")
+    expect(say).to_contain_text("crl, 60k steps")
+    page.keyboard.press("ArrowLeft")
+    expect(say).to_contain_text("crl, 50k steps")
+    expect(chart.locator(".at")).to_have_attribute("visibility", "visible")
+    expect(page.locator("#tip")).to_contain_text("50k steps")
+    page.keyboard.press("ArrowDown")
+    expect(say).to_contain_text("sac, 50k steps")
+    page.keyboard.press("Home")
+    expect(say).to_contain_text("sac, 10k steps")
+    page.keyboard.press("Escape")
+    expect(page.locator("#tip")).to_be_hidden()
+    dots = page.locator("#compare svg.chart").first
+    dots.focus()
+    page.keyboard.press("ArrowDown")
+    expect(say).to_contain_text("95 % interval")
+
+
+def test_a_redrawn_page_keeps_the_chart_that_has_the_focus(page):
+    from playwright.sync_api import expect
+
+    page.locator("#curves svg.chart").nth(1).focus()
+    page.keyboard.press("Home")
+    label = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    page.evaluate("draw()")
+    page.wait_for_function("document.activeElement.matches('svg.chart')")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == label
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#say")).to_contain_text("20k steps")
+
+
+@pytest.mark.parametrize("kind", ["PNG", "SVG", "CSV"])
+def test_charts_are_saved_as_files(page, tmp_path, kind):
+    with page.expect_download() as download:
+        page.locator("#curves .save button", has_text=kind).first.click()
+    file = tmp_path / download.value.suggested_filename
+    download.value.save_as(file)
+    assert file.name == f"success-rate-on-ant.{kind.lower()}"
+    if kind == "PNG":
+        from PIL import Image
+
+        colours = Image.open(file).convert("RGB").getcolors(1 << 20) or []
+        assert len(colours) > 20 and max(count for count, _ in colours) > 1000
+    elif kind == "SVG":
+        drawing = file.read_text()
+        assert "success rate on ant" in drawing and ">crl<" in drawing and "var(" not in drawing
+    else:
+        head, first, *_ = file.read_text().splitlines()
+        assert head == "line,step,value,low,high,seeds"
+        assert first.startswith("crl,10000,0.") and first.endswith(",4")
+
+
+def test_intervals_of_few_seeds_have_their_caveat(browser, page, tmp_path):
+    assert "† Fewer than five seeds" in page.locator("#final").inner_text()
+    assert "are too narrow" in page.locator("#curves").inner_text()
+    write_run(tmp_path / "run", seeds=range(5))
+    write_report([tmp_path], tmp_path / "five.html")
+    five = browser.new_page()
+    five.goto((tmp_path / "five.html").as_uri())
+    five.wait_for_selector("#curves svg path")
+    assert "†" not in five.locator("#final").inner_text()
+    assert "too narrow" not in five.locator("#curves").inner_text()
+    five.close()
+
+
+def test_a_long_hover_text_stays_in_the_window(page):
+    page.evaluate(
+        """() => {
+            const row = { colour: 'red', name: 'x'.repeat(900), value: '1 %', range: '0 % … 2 %' };
+            tell({ clientX: 900, clientY: 600 }, 'head', Array(12).fill(row), 3);
+        }"""
+    )
+    box = page.locator("#tip").bounding_box()
+    assert box is not None
+    assert box["x"] >= 0 and box["x"] + box["width"] <= 1000
+    assert box["y"] >= 0 and box["y"] + box["height"] <= 700
+    assert re.search(r"and \d+ more", page.locator("#tip").inner_text())

@@ -75,7 +75,7 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(tmp_path, 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_with_kept_traces_to_the_same_bits(tmp_path, whole):
     path, kept = tmp_path / "run", tmp_path / "cache"
-    code, said = homing("train", "crl", "walk", *FLAGS, "--out", path, fault="rows:2", traces=kept)
+    code, said = homing("train", "crl", "walk", *FLAGS, "--out", path, fault="rows:3", traces=kept)
     assert code == -signal.SIGKILL, said
     written = set((kept / "homing-exports").iterdir())
     assert len(written) == 3

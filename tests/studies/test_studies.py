@@ -113,12 +113,12 @@ def test_the_table_has_a_row_for_each_run_seed_and_evaluation(ran):
     with open(table.write_table(folder)) as file:
         rows = list(csv.DictReader(file))
     finished = [row for row in rows if row["energy"] == "l2"]
-    assert len(finished) == 2 * 2 * 4
+    assert len(finished) == 2 * 2 * 5
     assert {(row["critic_lr"], row["seed"], row["step"]) for row in finished} == {
         (lr, seed, step)
         for lr in ("0.001", "0.003")
         for seed in "01"
-        for step in ("560", "1040", "1440", "1920")
+        for step in ("0", "560", "1040", "1440", "1920")
     }
     own = RunFolder(folder.path / "runs/l2-critic_lr_0.003").rows()[-1]
     assert float(finished[-1]["eval/success_any"]) == own["eval/success_any"]
@@ -225,7 +225,7 @@ def test_a_pool_trains_in_processes_of_its_own(tmp_path, file):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("pooled")
-@pytest.mark.parametrize("fault", ["line:2", "rows:2", "checkpoint:2"])
+@pytest.mark.parametrize("fault", ["line:3", "rows:3", "checkpoint:2"])
 def test_a_study_killed_at_any_moment_goes_on_where_it_was(tmp_path, file, monkeypatch, fault, ran):
     """The worker dies as by SIGKILL; the study says so, and its next start ends as if nothing had been."""
     folder = running.opened(file, Choice(), tmp_path / "out")

@@ -110,7 +110,7 @@ def test_runs_that_differ_in_values_share_a_program_as_far_as_memory_goes():
     ]
     assert plan.programs[0].values == ["critic_lr"]
     assert (plan.runs, plan.seeds, plan.steps) == (4, 8, 8 * 1920)
-    assert "unknown" in str(plan)
+    assert "unknown on a device; measure it with --measure" in str(plan)
     each = plan.programs[0].plan.bytes_per_seed
     room_for_two = planner.plan(made[:2], planner.Machine("a device", 2 * each))
     assert [program.seeds for program in room_for_two.programs] == [2, 2]
@@ -132,3 +132,28 @@ def test_settings_from_outside_go_to_the_agents_that_have_them():
     assert all(point.config.settings.actor_net.width == 64 for point in made)
     with pytest.raises(HomingError, match="did you mean 'updates_per_step'"):
         points.points(study, Choice(changes={"updates_per_stp": 0.5}))
+
+
+def test_a_plan_begins_with_its_totals_and_lists_programs_when_asked(tmp_path, capsys, monkeypatch):
+    from homing.cli import main
+
+    monkeypatch.setattr("homing.studies.reference.seconds", lambda config, plan, seeds: 1800.0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    made = planner.plan(points.points(spec.parse(TEXT, "tiny")), MACHINE)
+    monkeypatch.setattr(planner, "plan", lambda *_: made)
+    file = tmp_path / "tiny.toml"
+    file.write_text(TEXT)
+    main.main(["study", "plan", str(file), "--cpu"])
+    short = capsys.readouterr().out.splitlines()
+    assert short[0].startswith("2 programs train 4 runs with 8 seeds")
+    assert short[1].startswith("time     unknown on ")
+    assert short[2].startswith(
+        "time     about 1:00:00 on NVIDIA H200 (rough estimate from results/train_h200.json"
+    )
+    (row,) = [line for line in short if "walk" in line]
+    assert "≈ 1:00:00" in row
+    assert not any("critic_lr" in line for line in short)
+    main.main(["study", "plan", str(file), "--cpu", "--programs"])
+    long = capsys.readouterr().out.splitlines()
+    assert long[0] == short[0]
+    assert sum("runs that differ in critic_lr" in line for line in long[4:]) == 2

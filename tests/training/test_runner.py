@@ -31,6 +31,7 @@ from homing.errors import HomingError
 from homing.runs.folder import RunFolder, write_json
 from homing.training import build as run_build
 from homing.training import runner
+from homing.training.members import members_of
 from homing.training.offpolicy import OffPolicy
 from homing.training.tally import Tally, columns, pieces
 
@@ -76,9 +77,9 @@ def test_a_run_writes_one_row_for_each_seed_and_evaluation(whole):
     path, _ = whole
     rows = RunFolder(path).rows()
     assert [(row["seed"], row["iteration"]) for row in rows] == [
-        (seed, i) for i in (7, 13, 18, 24) for seed in (3, 4)
+        (seed, i) for i in (0, 7, 13, 18, 24) for seed in (3, 4)
     ]
-    for row in rows:
+    for row in rows[2:]:
         assert row["step"] == 80 * row["iteration"]
         assert row["updates"] == (row["iteration"] - 2) * 80 // 30
         assert row["finite"] is True
@@ -87,6 +88,40 @@ def test_a_run_writes_one_row_for_each_seed_and_evaluation(whole):
     assert (summary["status"], summary["step"], summary["diverged"]) == ("finished", 1920, [])
     assert summary["last"]["eval/success_any"]["seeds"] == 2
     assert not (path / "tensorboard").exists()
+
+
+def test_curves_begin_with_the_untrained_policy(whole):
+    """Before the first step there are evaluations, and neither losses nor a speed."""
+    path, _ = whole
+    for row in RunFolder(path).rows()[:2]:
+        assert (row["iteration"], row["step"], row["updates"], row["finite"]) == (0, 0, 0, True)
+        assert {"eval/success_any", "eval/final_distance", "time/elapsed", "time/evaluation"} <= row.keys()
+        assert not [name for name in row if name.startswith(("train/", "speed/"))]
+
+
+def test_the_evaluation_at_the_start_changes_nothing_else(whole, tmp_path):
+    path, _ = whole
+    save = dataclasses.replace(SAVE, eval_at_start=False)
+    outcome, _ = run(tmp_path / "run", save=save)
+    (rows, policy), (others, other_policy) = results(path), results(outcome.path)
+    assert rows[2:] == others
+    for name in policy:
+        np.testing.assert_array_equal(policy[name], other_policy[name])
+
+
+def test_a_run_without_a_checkpoint_makes_the_evaluation_at_the_start_again(whole, tmp_path):
+    path, _ = whole
+    folder = RunFolder(tmp_path / "run")
+    first = RunFolder(path).rows()[:2]
+    folder.path.mkdir()
+    folder.append(first)
+    (member,) = members_of([(folder, probe_config())])
+    warned: list[str] = []
+    plan = run_build.build(probe_config()).plan
+    assert member.begin(0, plan, None, warned.append) == [] and not folder.rows() and not warned
+    folder.append([{**row, "iteration": 7} for row in first])
+    member.begin(0, plan, None, warned.append)
+    assert len(warned) == 1 and "starts again from step 0" in warned[0]
 
 
 def test_a_run_records_what_it_ran_on(whole):
@@ -204,7 +239,7 @@ def test_a_seed_that_diverges_is_reported_marked_and_harmless(tmp_path, whole, m
     rows, healthy = results(path)[0], results(whole[0])[0]
     assert [row for row in rows if row["seed"] == 3] == [row for row in healthy if row["seed"] == 3]
     for row in rows:
-        if row["seed"] == 4:
+        if row["seed"] == 4 and row["step"]:  # learning tells
             assert set(row) == {"seed", "iteration", "step", "updates", "finite"}
             assert row["finite"] is False
     summary = RunFolder(path).summary()
@@ -270,6 +305,6 @@ def test_training_from_python_takes_settings_by_name(tmp_path):
         tensorboard="off",
         **changes,
     )
-    assert [step for step, _ in trained.curve(5)] == [240, 400]
+    assert [step for step, _ in trained.curve(5)] == [0, 240, 400]
     assert trained.policy()(np.zeros(2), np.zeros(2)).shape == (2,)
     assert dataclasses.replace(SAVE, checkpoint_minutes=10) == RunFolder(trained.path).config().save

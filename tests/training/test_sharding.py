@@ -130,7 +130,7 @@ def numbers(path):
 
 def assert_alike(path, other):
     ours, theirs = numbers(path), numbers(other)
-    assert len(ours) == len(theirs) == 8
+    assert len(ours) == len(theirs) == 10
     for a, b in zip(ours, theirs, strict=True):
         assert a.keys() == b.keys()
         for name in a:
@@ -149,9 +149,9 @@ def alone(tmp_path_factory):
 def test_a_run_on_four_devices_goes_on_with_two_or_one(tmp_path, alone, surroundings):
     run = lambda *args: subprocess.run(command(*args), env=surroundings, check=False, timeout=600)
     path = str(tmp_path / "run")
-    surroundings["FAULT"] = "rows:2"
+    surroundings["FAULT"] = "rows:3"
     assert run("train", *ARGUMENTS, "--out", path, "--devices", "4").returncode < 0
-    surroundings["FAULT"] = "rows:2"
+    surroundings["FAULT"] = "rows:3"
     assert run("resume", path, "--devices", "2").returncode < 0
     del surroundings["FAULT"]
     assert run("resume", path).returncode == 0

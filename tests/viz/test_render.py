@@ -40,14 +40,14 @@ def test_the_robot_is_drawn_where_its_links_are(film):
     assert (np.abs(a - b).sum(-1) > 30).sum() > 20
 
 
-@pytest.mark.parametrize("ending", [".png", ".gif", ".mp4"])
+@pytest.mark.parametrize("ending", [".png", ".gif", ".mp4", ".webp"])
 def test_files(tmp_path, ending, capsys):
     file = tmp_path / f"film{ending}"
     main.main(
         ["render", "point_u_maze", "--out", str(file), "--steps", "4", "--width", "96", "--height", "64"]
     )
     assert str(file) in capsys.readouterr().out
-    frames = np.asarray(iio.imread(file))
+    frames = np.asarray(iio.imread(file, **({"index": ...} if ending == ".webp" else {})))
     assert frames.shape[-3:-1] == (64, 96)
     if ending != ".png":
         assert len(frames) == 5

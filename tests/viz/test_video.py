@@ -60,12 +60,6 @@ def test_the_moment_of_success_is_the_first(panels):
     np.testing.assert_array_equal(render.moment(reached).pos[0], film.pos[3])
 
 
-def test_a_film_has_no_more_frames_than_are_seen():
-    assert render.frame_step(0.05) == 1
-    assert render.frame_step(0.02) == 2
-    assert render.frame_step(0.005) == 7
-
-
 def test_too_many_panels_are_refused(maze_policy, monkeypatch):  # noqa: F811
     monkeypatch.setattr(video, "MOST_PANELS", 3)
     with pytest.raises(ConfigError, match="4 policies are too many"):
@@ -118,7 +112,7 @@ def test_what_cannot_be_shown_is_one_message(maze_policy, tmp_path, capsys, args
 
 
 def test_wrong_endings_are_refused(maze_policy, tmp_path, capsys):  # noqa: F811
-    for args, words in (((), ".png, .gif, .mp4"), (("--paths",), ".png, .pdf, .svg")):
+    for args, words in (((), ".png, .gif, .mp4, .webp"), (("--paths",), ".png, .pdf, .svg")):
         with pytest.raises(SystemExit):
             main.main(["render", maze_policy, *args, "--out", str(tmp_path / "a.avi")])
         assert words in capsys.readouterr().err

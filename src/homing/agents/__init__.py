@@ -7,6 +7,7 @@ from typing import Any
 from homing import plugins
 from homing.agents.base import Agent, OffPolicyAgent, OnPolicyAgent, ReplayView, SpaceSpec
 from homing.agents.crl import CRL, CRLConfig
+from homing.agents.gcbc import GCBC, GCBCConfig
 from homing.agents.normalised import normalised
 from homing.agents.ppo import PPO, PPOConfig
 from homing.agents.sac import SAC, SACConfig
@@ -20,6 +21,7 @@ AGENTS: dict[str, tuple[type, type]] = {
     "sac": (SACConfig, SAC),
     "td3": (TD3Config, TD3),
     "ppo": (PPOConfig, PPO),
+    "gcbc": (GCBCConfig, GCBC),
 }
 
 
@@ -58,12 +60,14 @@ def make_agent(config: Any, spec: SpaceSpec) -> OffPolicyAgent | OnPolicyAgent:
 __all__ = [
     "AGENTS",
     "CRL",
+    "GCBC",
     "PPO",
     "SAC",
     "SRL",
     "TD3",
     "Agent",
     "CRLConfig",
+    "GCBCConfig",
     "OffPolicyAgent",
     "OnPolicyAgent",
     "PPOConfig",

@@ -132,6 +132,8 @@ class OffPolicyAgent(Agent[L], Generic[L, B]):
     relabel: Relabel = Relabel()
     min_batch_size: ClassVar[int] = 1
     """Transitions that a batch needs at least; 2 where pairs of a batch are contrasted."""
+    needs_data: ClassVar[bool] = False
+    """Learns from a dataset only: its policy does not explore."""
 
     def sample(self, replay: ReplayView, index: TransitionIndex, key: Key) -> B:
         """The batch of one update, from transitions that were drawn uniformly."""

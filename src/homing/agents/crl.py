@@ -12,13 +12,13 @@ from jax import lax
 
 from homing import bounds
 from homing.agents.base import OffPolicyAgent, ReplayView, SpaceSpec
-from homing.agents.gaussian import mean_and_log_std, squash, squashed_sample, temperature_loss
+from homing.agents.gaussian import log_likelihood, mean_and_log_std, squash, squashed_sample, temperature_loss
 from homing.errors import ConfigError, unknown
 from homing.losses import contrastive
 from homing.losses.energies import ENERGIES
 from homing.losses.log_sums import l2_log_sums
 from homing.losses.survival import geometric_survival_loss
-from homing.networks import ADAM, Fit, Member, NetConfig, Stack, adam
+from homing.networks import Fit, Member, NetConfig, Stack, adam
 from homing.types import Array, Key, Metrics, Obs, Relabel, TransitionIndex, UpdateContext, is_static
 
 
@@ -55,6 +55,8 @@ class CRLConfig:
     """Fraction of the policy's training goals that come from another transition of the batch."""
     survival_head: bool = False
     """Also learn the probability that the episode survives until the goal, and add its log to the value."""
+    bc_weight: float = 0.0
+    """Weight of behaviour cloning in the policy's loss, −log π(a | s, g) of stored actions; for datasets."""
     normalise_observations: bool = False
     """Normalise states and goals by their running mean and standard deviation."""
 
@@ -113,7 +115,7 @@ class CRL(OffPolicyAgent[Fit, CRLBatch]):
 
     def init(self, key: Key) -> Fit:
         params = {"nets": self.nets.init(key), "log_alpha": jnp.zeros((), jnp.float32)}
-        return Fit(params=params, opt_state=ADAM.init(params))
+        return Fit.start(params)
 
     def act(self, learner: Fit, obs: Obs, key: Key, *, explore: bool) -> Array:
         mean, log_std = self.policy(learner.params, obs)
@@ -182,6 +184,9 @@ class CRL(OffPolicyAgent[Fit, CRLBatch]):
         actor_loss, actor_metrics = self._actor_loss(params, obs.state, action, log_prob, _mixed(psi, swap))
         alpha_loss, alpha_metrics = temperature_loss(params["log_alpha"], log_prob, self.target_entropy)
         loss, metrics = critic_loss + actor_loss + alpha_loss, metrics | actor_metrics | alpha_metrics
+        if not is_static(self.config.bc_weight, 0):
+            bc_loss = self._cloning_loss(head, batch.action, swap)
+            loss, metrics = loss + self.config.bc_weight * bc_loss, metrics | {"bc_loss": bc_loss}
         if survival is None:
             return loss, metrics
         survival_loss = geometric_survival_loss(survival, batch.steps_to_termination, self.gamma)
@@ -204,6 +209,11 @@ class CRL(OffPolicyAgent[Fit, CRLBatch]):
         (phi,) = self.nets(params["nets"], phi=_join(state, action))
         loss = jnp.mean(jnp.exp(params["log_alpha"]) * log_prob - self._value(phi, psi))
         return loss, {"actor_loss": loss, "entropy": -jnp.mean(log_prob)}
+
+    def _cloning_loss(self, head: Array, action: Array, swap: Array | None) -> Array:
+        """−mean log π(a | s, g) for each action dimension, where g is from the action's own future."""
+        log_prob = log_likelihood(*mean_and_log_std(head), action) / self.action_size
+        return -jnp.mean(log_prob if swap is None else jnp.where(swap, 0, log_prob))
 
 
 def _join(*parts: Array) -> Array:

@@ -11,6 +11,7 @@ from homing.types import Array, Key, Metrics
 
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 MIN_STD = 1e-3
+MAX_ACTION = 0.999
 
 
 def mean_and_log_std(head: Array) -> tuple[Array, Array]:
@@ -39,6 +40,11 @@ def squash(mean: Array, log_std: Array, noise: Array) -> tuple[Array, Array]:
 def log_density(mean: Array, log_std: Array, x: Array) -> Array:
     """Log-density of the action tanh(x), x ~ N(mean, std²)."""
     return _log_density(log_std, (x - mean) * jnp.exp(-log_std), x)
+
+
+def log_likelihood(mean: Array, log_std: Array, action: Array) -> Array:
+    """Log-density of given actions; those at ±1, where it is infinite, count as MAX_ACTION."""
+    return log_density(mean, log_std, jnp.arctanh(jnp.clip(action, -MAX_ACTION, MAX_ACTION)))
 
 
 def log_slope(x: Array) -> Array:

@@ -18,7 +18,7 @@ from homing.agents.actor_critic import forward, init_params, join
 from homing.agents.base import OnPolicyAgent, SpaceSpec
 from homing.agents.gaussian import log_density, log_slope, softplus_gaussian
 from homing.errors import ConfigError
-from homing.networks import ADAM, MLP, Fit, NetConfig, adam
+from homing.networks import MLP, Fit, NetConfig, adam
 from homing.types import Array, Key, Metrics, Obs, Rollout
 
 POLICY_NET = NetConfig(width=32, depth=4)
@@ -89,7 +89,7 @@ class PPO(OnPolicyAgent[Fit]):
             "actor": init_params(self.actor, k_actor, seen),
             "value": init_params(self.values, k_value, seen),
         }
-        return Fit(params=params, opt_state=ADAM.init(params))
+        return Fit.start(params)
 
     def policy(self, params: Any, obs: Obs) -> tuple[Array, Array]:
         """Mean and log standard deviation of the pre-tanh Gaussian."""

@@ -22,7 +22,7 @@ from homing.agents.actor_critic import (
 )
 from homing.agents.base import OffPolicyAgent, SpaceSpec
 from homing.agents.gaussian import softplus_gaussian, squash, squashed_sample, temperature_loss
-from homing.networks import ADAM, MLP, Fit, adam
+from homing.networks import MLP, Fit, adam
 from homing.types import Array, Batch, Key, Metrics, Obs, UpdateContext
 
 
@@ -68,7 +68,7 @@ class SAC(OffPolicyAgent[SACLearner, Batch]):
         }
         # A copy: what is donated to a program must not appear in it twice.
         target = jax.tree.map(jnp.copy, critic)
-        return SACLearner(fit=Fit(params=params, opt_state=ADAM.init(params)), target=target)
+        return SACLearner(fit=Fit.start(params), target=target)
 
     def policy(self, params: Any, obs: Obs) -> tuple[Array, Array]:
         """Mean and log standard deviation of the Gaussian under the tanh."""

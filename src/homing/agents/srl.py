@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 from jax import lax
 
@@ -18,7 +17,8 @@ from homing.agents.gaussian import mean_and_log_std, squash, squashed_sample, te
 from homing.errors import ConfigError
 from homing.losses import survival
 from homing.losses.energies import ENERGIES
-from homing.networks import ADAM, Fit, Member, NetConfig, Stack, adam
+from homing.losses.survival import weighted_mean as _mean
+from homing.networks import Fit, Member, NetConfig, Stack, adam
 from homing.networks.survival_head import Prediction, SurvivalHead
 from homing.types import Array, FirstReach, Key, Metrics, Obs, Relabel, TransitionIndex, UpdateContext
 
@@ -129,7 +129,7 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
             "head": self.head.init(k_head, blank, blank)["params"],
             "log_alpha": jnp.zeros((), jnp.float32),
         }
-        return Fit(params=params, opt_state=ADAM.init(params))
+        return Fit.start(params)
 
     def act(self, learner: Fit, obs: Obs, key: Key, *, explore: bool) -> Array:
         head = self.nets(learner.params["nets"], actor=_join(obs.state, obs.goal))
@@ -254,21 +254,15 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
         }
 
     def _time_loss(self, phi: Array, psi: Array, batch: SRLBatch) -> Array:
-        """Huber error of ‖φ − ψ‖ as −ln γ times the steps to the goal, where it is reached."""
         distance = -ENERGIES["l2"].rows(phi, psi)
-        timed = batch.whole * (batch.first.reached & (batch.first.steps >= 1))
-        unit = -math.log(self.config.gamma)
-        return _mean(survival.huber(distance - unit * batch.first.steps.astype(jnp.float32)), timed)
+        return survival.time_regression_loss(distance, batch.first, batch.whole, self.config.gamma)
 
     def _separation_loss(self, phi: Array, psi: Array, batch: SRLBatch) -> Array:
-        """Hinge below the distance of the horizon: for pairs of the batch with other goals, and unreached goals."""
         far = -math.log(self.config.gamma) * self.config.horizon
-        goal = batch.obs.goal
-        apart = jnp.linalg.norm(goal[:, None] - goal[None], axis=-1) > self.radius
-        pairs = apart & ~np.eye(len(goal), dtype=bool)
-        others = _mean(jnp.maximum(far + ENERGIES["l2"].pairs(phi, psi), 0), batch.whole[:, None] * pairs)
-        own = jnp.maximum(far + ENERGIES["l2"].rows(phi, psi), 0)
-        return others + _mean(own, batch.whole * ~batch.first.reached)
+        own, pairs = -ENERGIES["l2"].rows(phi, psi), -ENERGIES["l2"].pairs(phi, psi)
+        return survival.separation_loss(
+            own, pairs, batch.obs.goal, batch.first, batch.whole, self.radius, far
+        )
 
     def _actor_loss(
         self, params: Any, state: Array, action: Array, log_prob: Array, psi: Array, batch: SRLBatch
@@ -292,15 +286,8 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
 
 
 def _occupancy_loss(prediction: Prediction, batch: SRLBatch) -> Array:
-    """Cross-entropy of the fraction of each time bin spent at the goal, over the observed bins."""
-    error = jax.nn.softplus(prediction.occupancy) - batch.occupancy * prediction.occupancy
-    return _mean(error, batch.observed * batch.whole[:, None])
-
-
-def _mean(x: Array, weight: Array) -> Array:
-    """Weighted mean; 0 where no weight is left."""
-    weight = weight.astype(jnp.float32)
-    return jnp.sum(x * weight) / jnp.maximum(jnp.sum(weight), 1.0)
+    weight = batch.observed * batch.whole[:, None]
+    return survival.occupancy_loss(prediction.occupancy, batch.occupancy, weight)
 
 
 def _join(*parts: Array) -> Array:

@@ -64,7 +64,8 @@ def _group(
     loop: OffPolicy, buffer: ReplayBuffer, episodes: EpisodeIndex, key: Key, first: Array
 ) -> tuple[Any, Any]:
     """Batches and random draws of one prefetched group, as prepared in training."""
-    batches, drawn, _ = loop._prepare(buffer, episodes, key, first, jnp.int32(0), loop.plan.prefetch_updates)
+    stored, count = replay.Stored(buffer, episodes), loop.plan.prefetch_updates
+    batches, drawn, _ = loop._prepare(stored, key, first, jnp.int32(0), count)
     return batches, drawn
 
 

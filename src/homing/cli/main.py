@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from homing import plugins
+from homing.cli import completion as cli_completion
+from homing.cli import evaluate as cli_evaluate
 from homing.cli import interrupts
 from homing.cli import policies as cli_policies
+from homing.cli import quickstart as cli_quickstart
 from homing.cli import recipes as cli_recipes
 from homing.cli import report as cli_report
 from homing.cli import share as cli_share
@@ -25,11 +27,15 @@ from homing.cli import train as cli_train
 from homing.cli.arguments import ABOUT_IMPORT, Json, numbers, take_imports
 from homing.cli.bench import bench_app
 from homing.cli.guard import guarded
+from homing.cli.tables import add_names, console
 from homing.compile import export_cache
 from homing.errors import unknown
 from homing.version import __version__
 
 app = tyro.extras.SubcommandApp()
+
+
+app.command(name="quickstart")(cli_quickstart.quickstart)
 
 
 @app.command(name="envs")
@@ -53,7 +59,7 @@ def envs(
         print(json.dumps(rows, indent=1))
         return
     table = Table(title=f"{len(infos)} environments")
-    table.add_column("id", no_wrap=True, min_width=max(len(info.id) for info in infos))
+    add_names(table, "id", (info.id for info in infos))
     for heading in ("body", "task", "arena", "physics", "dt"):
         table.add_column(heading)
     for heading in ("state", "goal", "action", "within", "length"):
@@ -63,7 +69,7 @@ def envs(
         sizes = (i.state_dim, i.goal_dim, i.action_dim, f"{i.threshold:g}", i.episode_length)
         early = "yes" if i.ends_early else ""
         table.add_row(i.id, i.body, i.task, i.arena, i.physics, f"{i.dt:g}", *map(str, sizes), early)
-    _console(wide=True).print(table)
+    console().print(table)
 
 
 def _matching_envs(text: str) -> list[str]:
@@ -93,16 +99,11 @@ def doctor(json_: Json = False) -> None:
     else:
         for f in findings:
             mark = ("ok ", "green") if f.well else ("FIX", "red")
-            _console().print(Text.assemble(mark, f" {f.what}: {f.found}"), soft_wrap=True)
+            console().print(Text.assemble(mark, f" {f.what}: {f.found}"), soft_wrap=True)
             if not f.well:
-                _console().print(Text(f"    {f.fix}"), soft_wrap=True)
+                console().print(Text(f"    {f.fix}"), soft_wrap=True)
     if not all(f.well for f in findings):
         raise SystemExit(1)
-
-
-def _console(wide: bool = False) -> Console:
-    """A table must not be cut where the output is no terminal."""
-    return Console(width=160 if wide and not sys.stdout.isatty() else None)
 
 
 def command() -> None:
@@ -132,6 +133,10 @@ def _dispatch(args: list[str]) -> None:
         from homing.cli.study import study_app
 
         _run_app("study", study_app, "Studies: grids of runs, and the figures they make.", args[1:])
+    elif args[:1] == ["data"]:
+        from homing.cli.data import data_app
+
+        _run_app("data", data_app, "Datasets: written from a policy, read from other libraries.", args[1:])
     elif args[:1] == ["bench"]:
         _run_app("bench", bench_app, "Measure speed on this machine.", args[1:])
     else:
@@ -159,9 +164,14 @@ def _bench() -> None:
     """Measure speed on this machine: `homing bench train`, `learner`, `physics`, `scaling`."""
 
 
+@app.command(name="data")
+def _data() -> None:
+    """Write datasets of a policy's episodes and read those of others: `homing data export`, `import`, `info`."""
+
+
 @app.command(name="study")
 def _study() -> None:
-    """Run studies (grids of runs) and draw their figures: `homing study list`, `plan`, `run`, `status`, `report`."""
+    """Run studies (grids of runs) and draw figures: `homing study list`, `plan`, `run`, `work`, `status` and more."""
 
 
 @app.command(name="train")
@@ -170,7 +180,7 @@ def _train() -> None:
 
 
 app.command(name="resume")(cli_train.resume)
-app.command(name="eval")(cli_train.evaluate)
+app.command(name="eval")(cli_evaluate.evaluate)
 app.command(name="report")(cli_report.report)
 app.command(name="watch")(cli_report.watch)
 app.command(name="render")(cli_show.render)
@@ -179,6 +189,7 @@ app.command(name="share")(cli_share.share)
 app.command(name="export")(cli_policies.export)
 app.command(name="policies")(cli_policies.policies)
 app.command(name="recipes")(cli_recipes.recipes)
+app.command(name="completion")(cli_completion.completion)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from rich.table import Table
 from homing.bounds import check_values
 from homing.cli import paths
 from homing.cli.arguments import Flag, Json
+from homing.cli.tables import add_names, console
+from homing.errors import ConfigError
 
 
 def export(
@@ -23,29 +25,53 @@ def export(
     which: Literal["last", "best"] = "last",
     episodes: int | None = None,
     float16: Flag = False,
+    chain: int | None = None,
+    chain_steps: int | None = None,
+    hf: Flag = False,
+    license: str = "apache-2.0",
     cpu: Flag = False,
 ) -> None:
-    """Write trained policies of a run, with a model card, to one small file.
+    """Write trained policies, with a model card, to one small file; or one of them as an ONNX model.
 
     Args:
-        run: folder of the run
-        out: file to write; its name ends in .safetensors
+        run: folder of a run, a policy file, or the name of a shipped policy
+        out: file to write; its name ends in .safetensors or .onnx. With --hf, a new folder
         seed: the most successful seed, all of them, or one by its number
         which: the last policies or those of the best evaluation
         episodes: evaluate on this many fresh episodes; by default the card quotes the run's own evaluation
         float16: store numbers in 16 bits, which halves the file
+        chain: evaluate along chains of this many goals as well, without a reset between them
+        chain_steps: steps for each goal of a chain; the time limit of an episode by default
+        hf: write a folder with the policy and a model card in Hugging Face's form, ready to be uploaded
+        license: identifier of the license that the model card names
         cpu: compute on the CPU, even if there is a GPU
     """
     from homing import api
     from homing.policies.card import SCORE
-    from homing.policies.store import check_file, read_policies
-    from homing.runs.folder import RunFolder
+    from homing.policies.export import ONNX
+    from homing.policies.hugging_face import check_folder, policy_file
+    from homing.policies.store import check_file, locate, read_policies
 
-    check_values(episodes=episodes)
-    check_file(paths.check_file("--out", out))
-    RunFolder.existing(run)
+    check_values(episodes=episodes, chain=chain, chain_steps=chain_steps)
+    if chain_steps is not None and chain is None:
+        raise ConfigError(
+            "--chain-steps is the time for each goal of a chain; give --chain, the number of goals"
+        )
+    if hf:
+        check_folder(paths.check_folder("--out", out), license)
+    elif paths.check_file("--out", out).suffix != ONNX:
+        check_file(out)
+    locate(run)
     api.choose_device(cpu)
-    path = api.export(run, out, seed=seed, which=which, episodes=episodes, half=float16)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"seed": seed, "which": which, "episodes": episodes, "half": float16}
+    options |= {"chain": chain, "chain_steps": chain_steps, "hf": hf, "license": license}
+    path = api.export(run, out, **options)
+    if path.suffix == ONNX:
+        print(f"wrote {path} ({path.stat().st_size / 1024:,.0f} KiB): state, goal -> action")
+        return
+    if hf:
+        print(f"wrote {path}: {', '.join(sorted(file.name for file in path.iterdir()))}")
+        path = policy_file(path)
     written = read_policies(path)
     scores = "; ".join(
         f"seed {row['seed']}" + (f" {SCORE} {row[SCORE]:.3g}" if SCORE in row else "")
@@ -65,6 +91,7 @@ def policies(
         json_: print JSON, with the whole cards, instead of a table
     """
     from homing.policies import find_policies, shipped, shipped_names
+    from homing.runs.progress import human_count
 
     if policy is not None:
         _show_card(find_policies(policy), json_)
@@ -74,17 +101,16 @@ def policies(
         print(json.dumps({name: p.card for name, p in found.items()}, indent=1))
         return
     table = Table(title=f"{len(found)} shipped policies: homing play NAME")
-    # The name is what one types: other columns may wrap, it may not.
-    table.add_column("name", no_wrap=True, min_width=max(map(len, found), default=0))
-    for heading in ("environment", "agent"):
-        table.add_column(heading)
+    add_names(table, "name", found)
+    add_names(table, "environment", (p.choice.env for p in found.values()))
+    table.add_column("agent")
     for heading in ("steps", "seeds", "success", "size"):
         table.add_column(heading, justify="right")
     for name, p in found.items():
         size = f"{shipped(name).stat().st_size / 1024:,.0f} KiB"
-        steps = f"{p.card['step']:,}" if "step" in p.card else ""
+        steps = human_count(p.card["step"]) if "step" in p.card else ""
         table.add_row(name, p.choice.env, p.agent_name, steps, str(len(p.seeds)), _success(p), size)
-    Console().print(table)
+    console().print(table)
 
 
 def _success(policies: Any) -> str:

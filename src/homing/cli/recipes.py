@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 
-from rich.console import Console
 from rich.table import Table
 
 from homing.cli.arguments import Json
+from homing.cli.tables import add_names, console
 
 
 def recipes(json_: Json = False) -> None:
@@ -27,16 +26,17 @@ def recipes(json_: Json = False) -> None:
         title="homing train best ENV",
         caption="Means of the last three evaluations. Three runs at a time shared one H200.",
     )
-    for heading in ("environment", "agent", "preset"):
-        table.add_column(heading, no_wrap=True)
+    known_recipes = known()
+    for heading in ("env", "agent", "preset"):
+        add_names(table, heading, (getattr(recipe, heading) for recipe in known_recipes))
     for heading in ("success", "time near goal", "seeds", "steps", "seconds"):
         table.add_column(heading, justify="right")
     table.add_column("results/")
-    for recipe in known():
+    for recipe in known_recipes:
         r = recipe.reached
         numbers = ["–"] * 5
         if r is not None:
             numbers = [f"{r.success_any:.1%}", f"{r.time_near_goal:.1%}", str(r.seeds)]
             numbers += [f"{r.steps / 1e6:.3g} M", f"{r.seconds:.0f}"]
         table.add_row(recipe.env, recipe.agent, recipe.preset, *numbers, recipe.result or "")
-    Console(width=130 if not sys.stdout.isatty() else None).print(table)
+    console().print(table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,6 +15,8 @@ from homing.cli.paths import check_file
 from homing.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
+    from homing.play.server import Player
+    from homing.play.session import Session
     from homing.play.sources import Choice
 
 Sources = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN|POLICY|ENV")]
@@ -44,7 +47,7 @@ def render(
 
     Args:
         what: run folders, policy files, shipped policies, or the id of an environment
-        out: a film (.mp4, .gif) or its last step (.png); figures of --paths and --map are .png, .pdf or .svg
+        out: a film (.mp4, .webp, .gif) or its last step (.png); figures of --paths and --map are .png, .pdf or .svg
         goal: fixed goal, instead of sampled ones
         seed: seeds whose policies to show: 0,1,2, best or all; the first of each run by default
         which: the last policies of a run or the best
@@ -89,7 +92,7 @@ def _check_out(out: Path, figure: bool) -> None:
     if figure:
         from homing.viz.plots import check_output
     else:
-        from homing.viz.render import check_output
+        from homing.viz.video_files import check_output
     check_output(out)
 
 
@@ -182,6 +185,9 @@ def play(
 ) -> None:
     """A page on this machine where you set goals and watch the policy reach them, live.
 
+    Without a name it opens with a gallery of the shipped policies. A run that is still being trained is followed:
+    its newest policy acts from the next goal on.
+
     Args:
         what: run folders, policy files, shipped policies or environments; the first is loaded, the others
             can be chosen on the page, as can all shipped policies
@@ -198,15 +204,17 @@ def play(
     from homing.policies import shipped_names
 
     check_values(seed=seed)
-    sources = what or shipped_names()
-    if not sources:
+    if not what and (seed is not None or env is not None or which != "last"):
+        raise ConfigError("--seed, --which and --env are those of one policy: name it, or leave them out")
+    if not what and not shipped_names():
         raise ConfigError("name what to play: a run's folder, a policy or an environment")
-    for source in sources:
+    for source in what:
         check_source(source)
     _check_env(env)
     check_host(host)
     api.choose_device(cpu=True)  # a single environment gains nothing from a GPU
-    _serve(Choice(sources[0], seed, which, env), (*sources, *shipped_names()), host, port, open_)
+    choice = Choice(what[0], seed, which, env) if what else None
+    _serve(choice, (*what, *shipped_names()), host, port, open_)
 
 
 def _check_env(env: str | None) -> None:
@@ -216,36 +224,54 @@ def _check_env(env: str | None) -> None:
         resolve(env)
 
 
-def _serve(choice: Choice, sources: Sequence[str], host: str, port: int | None, show: bool) -> None:
+def _serve(choice: Choice | None, sources: Sequence[str], host: str, port: int | None, show: bool) -> None:
+    """Serve the page at once, and load meanwhile; what cannot be loaded is refused before."""
     import webbrowser
 
     from homing.play.server import Player, free_port
-    from homing.play.session import Session
+    from homing.play.sources import make_actor
 
     port, message = free_port(port, host)
     if message:
         print(message)
-    print(f"loading {choice.env or choice.source}; the first time, it has to be compiled …", flush=True)
-    session = Session(choice, sources)
-    sim = session.sim
-    print(
-        f"a step of {sim.dt:g} s takes {1e3 * sim.step_seconds:.2f} ms: "
-        f"{sim.dt / sim.step_seconds:.0f} × real time on this machine"
-    )
-    player = Player(session, port, f"{Path(choice.source).name} · Homing", host)
-    if player.is_local:
-        print(f"open {player.address} (only this machine can); Ctrl-C ends", flush=True)
-    else:
-        print(f"open {player.address}; Ctrl-C ends")
-        print(
-            f"anyone who has this address and reaches {host} can use the page; it is not encrypted",
-            flush=True,
-        )
-    if show:
-        webbrowser.open(player.address)
+    actor = None if choice is None else make_actor(choice)
+    label = "Homing" if choice is None else f"{Path(choice.source).name} · Homing"
+    player = Player(None, port, label, host, sources, has_gallery=choice is None)
     try:
-        player.run()
+        print(_address_line(player), flush=True)
+        if choice is not None:
+            player.open(choice, actor)
+            print(
+                f"loading {choice.env or choice.source}; the first time, it has to be compiled …", flush=True
+            )
+        if show:
+            webbrowser.open(player.address)
+        player.run(partial(_say_ready, since_start=choice is not None))
     except KeyboardInterrupt:
         print("ended")
     finally:
         player.stop()
+
+
+def _address_line(player: Player) -> str:
+    if player.is_local:
+        return f"open {player.address} (only this machine can); Ctrl-C ends"
+    return (
+        f"open {player.address}; Ctrl-C ends\n"
+        f"anyone who has this address and reaches {player.host} can use the page; it is not encrypted"
+    )
+
+
+def _say_ready(session: Session, since_start: bool) -> None:
+    """What is loaded, and for what was named in the command how long that took."""
+    from homing.compile.programs import process_seconds
+
+    sim = session.sim
+    when = (
+        f"{process_seconds():.1f} s after the start of the process" if since_start else session.choice.source
+    )
+    print(
+        f"ready: {when}; a step of {sim.dt:g} s takes "
+        f"{1e3 * sim.step_seconds:.2f} ms: {sim.dt / sim.step_seconds:.0f} × real time on this machine",
+        flush=True,
+    )

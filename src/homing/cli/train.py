@@ -1,32 +1,29 @@
-"""Commands that train, continue and evaluate runs: `train`, `resume`, `eval`."""
+"""Commands that train and continue runs: `train`, `resume`."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
-from rich.console import Console
-from rich.table import Table
 
-from homing import bounds, plugins
+from homing import plugins
 from homing.cli.arguments import (
     ABOUT_IMPORT,
     Flag,
-    Json,
     flags_of,
     numbers,
     parse_options,
     split,
     value_of,
 )
+from homing.cli.evaluate import Run, print_summary
+from homing.cli.offline import check_collection, loop_settings
 from homing.cli.paths import check_folder
 from homing.errors import ConfigError
-
-Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +31,7 @@ class TrainArguments:
     """Arguments of `homing train` that do not depend on the agent."""
 
     agent: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="AGENT")]
-    """The agent, which decides the flags below: crl, srl, sac, td3, ppo, a registered one, or best."""
+    """The agent, which decides the flags below: crl, srl, sac, td3, ppo, gcbc, a registered one, or best."""
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
     """The environment: an id that `homing envs` lists."""
     seeds: int = 1
@@ -42,9 +39,11 @@ class TrainArguments:
     seed_list: str | None = None
     """The seeds themselves, instead of --seeds, for instance 3,4."""
     steps: int | None = None
-    """Environment steps of each seed, for instance 50M; short for --total-steps."""
+    """Environment steps of each seed, for instance 50M; with --data, updates. Short for --total-steps."""
     preset: str = "paper"
     """Settings to start from; every flag below changes one of them."""
+    data: Path | None = None
+    """Learn from this dataset (.npz) instead of collecting; see homing data."""
     out: Path | None = None
     """A new folder for the run; runs/ENV-AGENT-TIME by default."""
     eval_env: str | None = None
@@ -91,7 +90,7 @@ def arranged(args: Sequence[str]) -> tuple[list[str], tuple[str, str, str | None
     from homing.config.presets import DEFAULT
     from homing.config.recipes import BEST, recipe_for
 
-    names, rest = split(args, _all_flags(), (*agent_names(), BEST))
+    names, rest = split(args, all_flags(), (*agent_names(), BEST))
     if names[:1] == [BEST] and len(names) > 1:
         if value_of("--preset", rest) is not None:
             raise ConfigError(
@@ -104,7 +103,7 @@ def arranged(args: Sequence[str]) -> tuple[list[str], tuple[str, str, str | None
     return [*names, *rest], (agent, value_of("--preset", rest) or DEFAULT, env)
 
 
-def _all_flags() -> dict[str, int]:
+def all_flags() -> dict[str, int]:
     """The flags of `homing train` for any agent, and how many values each takes."""
     from homing.agents import AGENTS
     from homing.config.offpolicy import TrainConfig
@@ -126,7 +125,9 @@ def train(args: list[str]) -> None:
     with numbers:
         asked = tyro.cli(kind, prog="homing train", description=about, args=args)
     _check_doubles(args)
-    config = _config(asked)
+    check_collection(args)
+    steps = value_of("--steps", args) or value_of("--total-steps", args)
+    config = _config(asked, steps is not None)
     if asked.out is not None:
         check_folder("--out", asked.out)
     _train(asked, config)
@@ -139,14 +140,13 @@ def _check_doubles(args: Sequence[str]) -> None:
             raise ConfigError(f"{one} and {other} set the same thing; give one of them")
 
 
-def _config(asked: Any) -> Any:
-    from homing.config.run import RunConfig
+def _config(asked: Any, steps_given: bool) -> Any:
+    from homing.config.run import DataFile, RunConfig
 
-    steps = asked.train.total_steps if asked.steps is None else asked.steps
     return RunConfig(
         agent=asked.agent,
         env=asked.env,
-        train=dataclasses.replace(asked.train, total_steps=steps),
+        train=loop_settings(asked, steps_given),
         settings=asked.settings,
         seeds=_seeds(asked),
         preset=asked.preset,
@@ -157,6 +157,7 @@ def _config(asked: Any) -> Any:
         env_options=parse_options(asked.env_option),
         imports=plugins.modules_for(asked.agent, (asked.env, asked.eval_env)),
         save=asked.save,
+        data=None if asked.data is None else DataFile(str(asked.data.absolute())),
     )
 
 
@@ -230,82 +231,8 @@ def _tell(trained: Any, quiet: bool) -> None:
     from homing.runs.folder import RunFolder
 
     summary = RunFolder(trained.path).summary() or {}
-    _print_summary(f"after {summary.get('step', 0):,} steps", summary.get("last", {}))
-    print(f"run: {trained.path}")
-    for what, command in (("play", "play"), ("curves", "report"), ("film", "render")):
-        more = " --out film.mp4" if command == "render" else ""
-        print(f"{what + ':':8s}homing {command} {trained.path}{more}")
-
-
-def _print_summary(title: str, stats: dict[str, dict[str, float]]) -> None:
-    """A table of evaluation metrics, and a line on what each means."""
-    from homing.report.names import legend
-
-    table = Table(title=title)
-    for heading, justify in (("", "left"), ("IQM", "right"), ("95 % interval", "right"), ("seeds", "right")):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
-    shown = {
-        name.removeprefix("eval/"): s
-        for name, s in stats.items()
-        if not name.startswith(("train/", "time/", "speed/"))
-    }
-    for name, s in shown.items():
-        interval = f"{s['low']:.4g} … {s['high']:.4g}" if s["seeds"] > 1 else ""
-        table.add_row(name, f"{s['iqm']:.4g}", interval, str(s["seeds"]))
-    Console().print(table)
-    print("\n".join(legend(shown)))
-
-
-def evaluate(
-    run: Run,
-    env: str | None = None,
-    episodes: int | None = None,
-    which: Literal["last", "best"] = "last",
-    seed: int = 0,
-    explore: Flag = False,
-    chain: int | None = None,
-    chain_steps: int | None = None,
-    cpu: Flag = False,
-    json_: Json = False,
-) -> None:
-    """Evaluate trained policies on fresh starts and goals.
-
-    Args:
-        run: folder of a run, a policy file, or the name of a shipped policy
-        env: evaluate in this environment instead of the run's own
-        episodes: episodes of each seed; as many as in the run's evaluations by default
-        which: the last policies of the run or the best
-        seed: random seed of starts and goals
-        explore: sample actions as in training instead of acting greedily
-        chain: this many goals one after the other in each episode, without a reset between them
-        chain_steps: steps for each goal of a chain; the time limit of an episode by default
-        cpu: compute on the CPU, even if there is a GPU
-        json_: print JSON, with every seed, instead of a table
-    """
-    from homing import api
-    from homing.policies.store import locate
-
-    bounds.check_values(episodes=episodes, seed=seed, chain=chain, chain_steps=chain_steps)
-    if chain_steps is not None and chain is None:
-        raise ConfigError(
-            "--chain-steps is the time for each goal of a chain; give --chain, the number of goals"
-        )
-    locate(run)
-    api.choose_device(cpu)
-    result = api.evaluate(
-        run,
-        env=env,
-        episodes=episodes,
-        which=which,
-        seed=seed,
-        explore=explore,
-        chain=chain,
-        chain_steps=chain_steps,
-    )
-    if json_:
-        print(json.dumps(result, indent=1))
-        return
-    what = "episodes" if chain is None else f"chains of {chain} goals"
-    _print_summary(f"{result['env']}, {result['episodes']} {what} of each seed", result["summary"])
-    if result["diverged"]:
-        print(f"left out, since they have diverged: seeds {', '.join(map(str, result['diverged']))}")
+    print_summary(f"after {summary.get('step', 0):,} steps", summary.get("last", {}))
+    path = shlex.quote(str(trained.path))
+    print(f"run:    {path}")
+    for what, command in (("play", "play {}"), ("curves", "report {}"), ("film", "render {} --out film.mp4")):
+        print(f"{what + ':':8s}homing {command.format(path)}")

@@ -27,7 +27,7 @@ from homing.compile.cache import is_private, read_checked, write_checked
 
 FOLDER = "homing-exports"
 KEPT = 64  # files, the latest used
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "mujoco", "brax")
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "mujoco", "mujoco-mjx", "brax")
 
 _on = False
 _foreign = False
@@ -88,10 +88,18 @@ def _hash(identity: Mapping[str, Any]) -> str:
 
 
 def _versions() -> dict[str, str]:
-    return {name: importlib.metadata.version(name) for name in PACKAGES} | {
+    return {name: _version(name) for name in PACKAGES} | {
         "platform": jax.default_backend(),
         "device": jax.devices()[0].device_kind,
     }
+
+
+def _version(package: str) -> str:
+    """Version of a package; brax is optional."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
 
 
 def _flags() -> dict[str, str]:

@@ -13,6 +13,19 @@ from homing.data import replay
 from homing.errors import ConfigError
 
 MAX_DENOMINATOR = 10_000  # keeps counts of updates on the device inside int32
+OFFLINE_UPDATES = 100  # of an iteration of offline training
+OFFLINE_SEGMENT = 1_000  # transitions of a dataset in a slot of replay
+# Settings of collection and of a replay buffer that fills up; a dataset needs none of them.
+COLLECTION = (
+    "num_envs",
+    "unroll_length",
+    "updates_per_step",
+    "replay_size",
+    "prefill_steps",
+    "train_episode_length",
+    "greedy_env_fraction",
+    "replay_recent_fraction",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,11 +81,31 @@ class TrainConfig:
             )
 
 
+def offline(config: TrainConfig, updates: int | None = None) -> TrainConfig:
+    """The settings for a dataset instead of collection: a step is an update, as many as online unless given."""
+    asked = Fraction(config.updates_per_step).limit_denominator(10**9) * config.total_steps
+    total = max(round(asked), 1) if updates is None else updates
+    return dataclasses.replace(
+        config,
+        total_steps=total,
+        num_envs=1,
+        unroll_length=min(OFFLINE_UPDATES, total) if isinstance(total, int) and total > 0 else 1,
+        updates_per_step=1.0,
+        replay_size=OFFLINE_SEGMENT,
+        prefill_steps=0,
+        train_episode_length=None,
+        greedy_env_fraction=0.0,
+        replay_recent_fraction=1.0,
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Plan(Schedule):
     """The integers of an off-policy run."""
 
     config: TrainConfig
+    transitions: int = 0
+    """Transitions of the dataset that is learned from; 0 for training that collects its own."""
 
     def __post_init__(self) -> None:
         if self.train_iterations < 1:
@@ -88,6 +121,10 @@ class Plan(Schedule):
                 f"raise it to {1 / (self.train_iterations * self.steps_per_iteration):.3g} or more"
             )
         self.check_counts()
+
+    @property
+    def collects(self) -> bool:
+        return self.transitions == 0
 
     @property
     def prefill_iterations(self) -> int:
@@ -125,7 +162,11 @@ class Plan(Schedule):
 
     @property
     def buffer_shape(self) -> replay.BufferShape:
-        return self.shape_of_buffer(self.config, self.sizes)
+        shape = self.shape_of_buffer(self.config, self.sizes)
+        if self.collects:
+            return shape
+        slots = -(-self.transitions // OFFLINE_SEGMENT)
+        return dataclasses.replace(shape, slots=slots, segment_length=OFFLINE_SEGMENT, num_envs=1)
 
     @staticmethod
     def shape_of_buffer(config: TrainConfig, sizes: Sizes) -> replay.BufferShape:
@@ -144,7 +185,7 @@ class Plan(Schedule):
     def bytes_by_part(self) -> dict[str, int]:
         """Memory that one seed keeps, and that its largest temporary results take."""
         segment = dataclasses.replace(self.buffer_shape, slots=1, replay_dtype="float32")
-        return {
+        parts = {
             "replay": replay.size_in_bytes(self.buffer_shape),
             "learner": self.sizes.learner_bytes,
             "environments": self.sizes.env_bytes,
@@ -152,17 +193,24 @@ class Plan(Schedule):
             "segment": replay.size_in_bytes(segment),
             "batches": self.prefetch_updates * max(self.sizes.batch_bytes, 1),
         }
+        needless = () if self.collects else ("replay", "environments", "segment")
+        return {name: size for name, size in parts.items() if name not in needless}
+
+    @property
+    def shared_bytes(self) -> int:
+        return 0 if self.collects else replay.size_in_bytes(self.buffer_shape)
 
     def fitting(self, free_bytes: int) -> Mapping[str, Self]:
         """Plans that fit, by the one setting changed: narrow storage, less replay, fewer seeds."""
         if self.fits(free_bytes):
             return {"as asked": self}
+        less = self._with_less_replay(free_bytes) if self.collects else None
         narrow = dataclasses.replace(self, config=dataclasses.replace(self.config, replay_dtype="bfloat16"))
         candidates = {
             "replay_dtype": narrow
             if self.config.replay_dtype == "float32" and narrow.fits(free_bytes)
             else None,
-            "replay_size": self._with_less_replay(free_bytes),
+            "replay_size": less,
             "seeds": self.with_fewer_seeds(free_bytes),
         }
         return {name: plan for name, plan in candidates.items() if plan is not None}
@@ -177,6 +225,16 @@ class Plan(Schedule):
 
     def __str__(self) -> str:
         config, ratio, shape = self.config, self.updates_ratio, self.buffer_shape
+        if not self.collects:
+            return "\n".join(
+                [
+                    f"updates  {self.total_updates:,} of {config.batch_size} transitions, nothing is collected",
+                    self.evaluation_line(),
+                    f"data     {self.transitions:,} transitions, {human_bytes(self.shared_bytes)} in "
+                    f"{config.replay_dtype}, shared by all seeds",
+                    self.memory_line(),
+                ]
+            )
         exact = self.steps_per_iteration / float(ratio)
         return "\n".join(
             [

@@ -55,6 +55,16 @@ class Schedule:
         """Memory that one seed keeps, and that its largest temporary results take."""
         raise NotImplementedError
 
+    @property
+    def collects(self) -> bool:
+        """Whether training steps environments; with a dataset, a step is an update."""
+        return True
+
+    @property
+    def shared_bytes(self) -> int:
+        """Memory that all seeds have in common."""
+        return 0
+
     def fitting(self, free_bytes: int) -> Mapping[str, Self]:
         """Plans that fit, by the one setting changed: each the largest of its kind, nearest first."""
         raise NotImplementedError
@@ -118,7 +128,7 @@ class Schedule:
 
     @property
     def bytes_in_all(self) -> int:
-        return self.seeds * self.bytes_per_seed
+        return self.shared_bytes + self.seeds * self.bytes_per_seed
 
     def fits(self, free_bytes: int) -> bool:
         return self.bytes_in_all <= free_bytes
@@ -147,7 +157,7 @@ class Schedule:
         )
 
     def with_fewer_seeds(self, free_bytes: int) -> Self | None:
-        seeds = free_bytes // self.bytes_per_seed
+        seeds = (free_bytes - self.shared_bytes) // self.bytes_per_seed
         return dataclasses.replace(self, seeds=seeds) if seeds >= 1 else None
 
     def check_counts(self) -> None:

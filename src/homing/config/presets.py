@@ -10,6 +10,7 @@ from homing import plugins
 from homing.agents import (
     AGENTS,
     CRLConfig,
+    GCBCConfig,
     OffPolicyAgent,
     OnPolicyAgent,
     PPOConfig,
@@ -18,7 +19,7 @@ from homing.agents import (
     TD3Config,
     agent_types,
 )
-from homing.config.offpolicy import TrainConfig
+from homing.config.offpolicy import TrainConfig, offline
 from homing.config.onpolicy import OnPolicyConfig
 from homing.errors import ConfigError, shown, unknown
 from homing.networks import NetConfig
@@ -204,6 +205,14 @@ PRESETS: dict[str, dict[str, Preset]] = {
             PPOConfig(minibatches=4, epochs=4, actor_net=_SMALL, value_net=_SMALL),
         ),
     },
+    "gcbc": {
+        "paper": Preset(
+            "settings of the OGBench benchmark: a million updates of 1024 transitions, three layers of 512 units",
+            offline(TrainConfig(batch_size=1024, evaluations=20), updates=1_000_000),
+            GCBCConfig(),
+        ),
+        "quickstart": Preset(_QUICKSTART, offline(_LITTLE), GCBCConfig(actor_net=_SMALL, actor_lr=1e-3)),
+    },
 }
 
 # Exceptions of a preset for some environments: preset -> pattern of ids -> agent -> settings.
@@ -263,6 +272,12 @@ def _check_agent(name: str, config: type, agent: type, train: Any) -> None:
         )
     if train is not None and type(train) is not train_kind(agent):
         raise ConfigError(f"{name} is trained by a {train_kind(agent).__name__}, not by {shown(train)}")
+    if taken := [other for other, (kind, _) in AGENTS.items() if kind is config and other != name]:
+        # An agent is made from its config alone, so the other one would be trained.
+        raise ConfigError(
+            f"{config.__name__} is the config of {taken[0]!r} already; give {name} one of its own, "
+            f"for instance a subclass of {config.__name__}"
+        )
 
 
 def train_kind(agent: type) -> type:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from homing import bounds, plugins
 from homing.agents import agent_types, check_settings
 from homing.bounds import MAX_SEEDS
 from homing.config.decoding import decode
+from homing.config.offpolicy import COLLECTION, TrainConfig, offline
 from homing.config.presets import preset, train_kind
 from homing.envs.registry import resolve
 from homing.errors import ConfigError, HomingError, shown, unknown
@@ -27,6 +28,8 @@ class SaveConfig:
     """Checkpoints kept; an older one serves where the newest is damaged."""
     final_checkpoint: bool = True
     """Make one more checkpoint at the end of the run."""
+    eval_at_start: bool = True
+    """Evaluate before the first step too, so that curves begin with the untrained policy."""
     tensorboard: Literal["auto", "on", "off"] = "auto"
     """TensorBoard events; auto writes them where tensorboardX is installed."""
     wandb: Literal["off", "offline", "online"] = "off"
@@ -34,6 +37,15 @@ class SaveConfig:
 
     def __post_init__(self) -> None:
         bounds.check(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class DataFile:
+    """The dataset that a run learns from instead of collecting."""
+
+    path: str
+    sha256: str = ""
+    """Digest of the file; empty until it is read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +69,8 @@ class RunConfig:
     imports: tuple[str, ...] = ()
     """Modules that register what the run needs; whatever reads the run imports them first."""
     save: SaveConfig = dataclasses.field(default_factory=SaveConfig)
+    data: DataFile | None = None
+    """Learn from a dataset; a step is then an update."""
 
     def __post_init__(self) -> None:
         bounds.check(self)
@@ -81,6 +95,23 @@ class RunConfig:
             raise ConfigError(
                 f"batch_size must be at least {least} for {self.agent}, not {self.train.batch_size}: "
                 "it learns from the differences between the transitions of a batch"
+            )
+        if self.data is not None:
+            self._check_offline(kind)
+
+    def _check_offline(self, kind: type) -> None:
+        """Refuse a dataset for a loop or a reward that cannot use it."""
+        if kind is not TrainConfig:
+            raise ConfigError(
+                f"{self.agent} learns from rollouts of its own policy, not from data; "
+                "use an off-policy agent such as gcbc or crl"
+            )
+        if self.reward != "sparse":
+            raise ConfigError("a dataset has no rewards: with --data only the sparse reward can be used")
+        if self.train != offline(self.train):
+            raise ConfigError(
+                "these settings collect transitions, and with data nothing is collected; "
+                "make them with homing.config.offpolicy.offline"
             )
 
 
@@ -118,6 +149,9 @@ def run_config(
 ) -> RunConfig:
     """A preset with changes by field name: of the loop's config, of the agent's or of SaveConfig."""
     parts = _parts(agent, preset_name, env)
+    if fields.get("data") is not None:
+        check_offline_changes(changes or {})
+        parts["train"] = _offline(agent, parts["train"], (changes or {}).get("total_steps"))
     owned: dict[str, dict[str, Any]] = {}
     for name, value in (changes or {}).items():
         owned.setdefault(_owner(parts, name), {})[name] = value
@@ -126,6 +160,26 @@ def run_config(
         bounds.check(parts[owner])  # also where a user's own config does not check itself
     fields.setdefault("imports", plugins.modules_for(agent, (env, fields.get("eval_env"))))
     return RunConfig(agent=agent, env=env, seeds=seeds, preset=preset_name, **parts, **fields)
+
+
+def check_offline_changes(names: Iterable[str]) -> None:
+    """Refuse settings of collection beside a dataset."""
+    for name in names:
+        if name in COLLECTION:
+            raise ConfigError(
+                f"{name} has no meaning with data, which is learned from as it is: leave it out; "
+                "total_steps counts updates"
+            )
+
+
+def _offline(agent: str, train: Any, updates: Any) -> Any:
+    """A preset's settings for a dataset; those of another loop are refused later, with the agent's name."""
+    if not isinstance(train, TrainConfig):
+        return train
+    if updates is not None:
+        train = dataclasses.replace(train, total_steps=updates)  # checks it
+        updates = train.total_steps
+    return offline(train, updates)
 
 
 def setting_names(agent: str, preset_name: str) -> list[str]:

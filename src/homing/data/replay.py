@@ -7,6 +7,7 @@ newest. They lie at [slot, T, N]; one slot is one unroll. A write replaces a who
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -128,16 +129,40 @@ def _write_seeds(
 def insert(buffer: ReplayBuffer, segment: Segment, collected: Array) -> ReplayBuffer:
     """The buffer with `segment` in place of the oldest slot; `collected` segments were inserted before it."""
     slot = collected % buffer.slots
-    new = ReplayBuffer(
-        state=_store(segment.obs.state, buffer.state.dtype),
-        action=_store(segment.action, buffer.action.dtype),
+    new = _slot(segment, buffer.state.dtype)
+    return jax.tree.map(lambda old, new: _write(old, new, slot), buffer, new)
+
+
+def _slot(segment: Segment, dtype: jnp.dtype) -> ReplayBuffer:
+    """A segment [T, N, ...] as one slot of a buffer stores it."""
+    return ReplayBuffer(
+        state=_store(segment.obs.state, dtype),
+        action=_store(segment.action, dtype),
         goal=segment.obs.goal,
         achieved_goal=segment.achieved_goal,
         reward=segment.reward,
         discount=segment.discount,
         to_end=_steps_to_end(segment.last),
     )
-    return jax.tree.map(lambda old, new: _write(old, new, slot), buffer, new)
+
+
+class Stored(NamedTuple):
+    """A buffer and where its episodes end."""
+
+    buffer: ReplayBuffer
+    episodes: EpisodeIndex
+
+
+def recorded(segment: Segment, shape: BufferShape, count: int) -> Stored:
+    """A full buffer of transitions [K · T, N, ...] in time order, of which the first `count` of each environment
+    are data and the rest is padding; transition `count` − 1 must be the last of its episode."""
+    dtype = jnp.dtype(STORAGE_DTYPES[shape.replay_dtype])
+    slots = jax.tree.map(
+        lambda x: jnp.asarray(x).reshape(shape.slots, shape.segment_length, *x.shape[1:]), segment
+    )
+    buffer = jax.vmap(lambda slot: _slot(slot, dtype))(slots)
+    episodes = episode_index(buffer, jnp.int32(shape.slots))
+    return Stored(buffer, episodes.replace(filled=jnp.int32(count)))
 
 
 def episode_index(buffer: ReplayBuffer, collected: Array) -> EpisodeIndex:

@@ -11,14 +11,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from homing.envs.arenas import Floor
 from homing.envs.base import GoalEnv
 from homing.envs.bodies.base import Arm, Reachable
 from homing.envs.scene import EnvSpec, Scene
+from homing.envs.tasks import Reach
+from homing.envs.tasks.base import next_goal, point_distances
 from homing.errors import ConfigError
+from homing.types import Key
 
 LOG = logging.getLogger(__name__)
 SEARCH = 200  # grid resolution of the search for free floor
 ROUNDING = 1e-6  # metres
+EPISODES = 256  # sampled to find how far goals are in training
+CANDIDATES = 32
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,32 @@ class GoalSpace:
         for line in moved:
             LOG.warning(line)
         return goal
+
+    @cached_property
+    def farthest(self) -> float:
+        """Largest distance from start to goal of a robot on open floor, of sampled episodes; else infinite."""
+        on_floor = isinstance(self.spec.task, Reach) and isinstance(self.spec.arena, Floor)
+        if not on_floor or self.reachable is not None or not self.flat:
+            return float("inf")
+        draw = lambda key: self.spec.task.draw(key, self.spec.arena)
+        drawn = jax.vmap(draw)(jax.random.split(jax.random.key(0), EPISODES))
+        start = jnp.zeros(2) if drawn.start is None else drawn.start
+        return float(np.max(np.linalg.norm(self.points(np.asarray(drawn.goal))[..., 0, :] - start, axis=-1)))
+
+    def sample(self, key: Key, achieved: np.ndarray) -> np.ndarray:
+        """A goal of the task's distribution for a robot under way, no farther than goals were in training.
+
+        On open floor goals lie round the origin: from one of them, another can be twice as far as any from a start.
+        Of some candidates the first that is neither reached nor too far is taken, else the nearest not reached.
+        """
+        draw = lambda key: next_goal(self.spec.task, key, self.spec.arena, jnp.asarray(achieved))
+        drawn = jax.vmap(draw)(jax.random.split(key, CANDIDATES))
+        distances = point_distances(jnp.asarray(achieved), drawn, self.spec.task.parts)
+        goals, gaps = np.asarray(drawn), np.asarray(distances).max(axis=-1)
+        fits = (gaps >= self.spec.task.within) & (gaps <= self.farthest + self.spec.task.within)
+        if fits.any():
+            return goals[np.argmax(fits)]
+        return goals[np.argmin(np.where(gaps >= self.spec.task.within, gaps, np.inf))]
 
     def settled(self, goal: np.ndarray) -> tuple[np.ndarray, list[str]]:
         """The goal with every point that cannot be reached moved to the nearest that can, and a line for each."""

@@ -121,6 +121,8 @@ ENVIRONMENTS: dict[str, EnvSpec] = {
         for name in ("u", "big", "u2", "u3", "u4", "u5", "u6", "u7")
     },
     **{f"ant_{name}_maze_single_eval": _ant_maze(f"{name}_single_eval") for name in ("u", "u3", "u5")},
+    "ant_big_maze_eval_9": _ant_maze("big_eval_9"),
+    **{f"ant_u_maze_path_{near}": _ant_maze(f"u_path_{near}") for near in ("1_3", "1_4", "1_5", "5_6")},
     **{f"humanoid_{name}_maze": _humanoid_maze(name) for name in ("u", "big", "hardest")},
     **{f"humanoid_{name}_maze_eval": _humanoid_maze(f"{name}_eval") for name in ("u", "big")},
     **{f"point_{name}_maze": _point_maze(name) for name in ("u", "big", "hardest")},

@@ -115,3 +115,30 @@ def occupancy_labels(
         member[start:stop, i] = 1
     counts = known.astype(jnp.float32) @ member
     return (near * known) @ member / jnp.maximum(counts, 1.0), counts > 0
+
+
+def weighted_mean(x: Array, weight: Array) -> Array:
+    """Weighted mean; 0 where no weight is left."""
+    weight = weight.astype(jnp.float32)
+    return jnp.sum(x * weight) / jnp.maximum(jnp.sum(weight), 1.0)
+
+
+def time_regression_loss(distance: Array, first: FirstReach, weight: Array, gamma: float) -> Array:
+    """Huber error of a distance [B] as −ln γ times the steps to the goal, where it is reached."""
+    timed = weight * (first.reached & (first.steps >= 1))
+    return weighted_mean(huber(distance + math.log(gamma) * first.steps.astype(jnp.float32)), timed)
+
+
+def separation_loss(
+    own: Array, pairs: Array, goal: Array, first: FirstReach, weight: Array, radius: float, far: float
+) -> Array:
+    """Hinge that keeps distances above `far`: own [B] of unreached goals, and pairs [B, B] with other goals."""
+    apart = jnp.linalg.norm(goal[:, None] - goal[None], axis=-1) > radius
+    others = apart & ~np.eye(len(goal), dtype=bool)
+    crossed = weighted_mean(jnp.maximum(far - pairs, 0), weight[:, None] * others)
+    return crossed + weighted_mean(jnp.maximum(far - own, 0), weight * ~first.reached)
+
+
+def occupancy_loss(logits: Array, occupancy: Array, weight: Array) -> Array:
+    """Cross-entropy of the fraction of each time bin [B, bins] spent at the goal."""
+    return weighted_mean(nn.softplus(logits) - occupancy * logits, weight)

@@ -20,6 +20,11 @@ class Fit(struct.PyTreeNode):
     params: Any
     opt_state: Any
 
+    @classmethod
+    def start(cls, params: Any) -> Fit:
+        """Parameters before their first step of Adam."""
+        return cls(params=params, opt_state=ADAM.init(params))
+
 
 def parameters(learner: Any) -> Any:
     """A learner without optimiser states: enough to act and to evaluate the critic."""

@@ -1,4 +1,4 @@
-"""Base class of the brax engines, and brax's spring pipeline."""
+"""brax's own spring and generalized pipelines, for comparison."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from homing.physics.walls import WallWindow, place_windows
 
 with quietly():
     from brax import actuator, base, com, kinematics
+    from brax.generalized import base as generalized_base
+    from brax.generalized import pipeline as generalized
     from brax.io import mjcf
     from brax.spring import base as spring_base
     from brax.spring import pipeline as spring
@@ -146,3 +148,19 @@ class Spring(BraxEngine):
         diagonal = jax.vmap(jnp.diagonal)(inertia.i) ** (1 - self.system.spring_inertia_scale)
         mass = inertia.mass ** (1 - self.system.spring_mass_scale)
         return inertia.replace(i=jax.vmap(jnp.diag)(diagonal), mass=mass)
+
+
+class Generalized(BraxEngine):
+    """brax's generalized pipeline: joint coordinates with a mass matrix, contacts and limits as forces that push."""
+
+    def _start(self, system, q, qd) -> generalized_base.State:
+        return generalized.init(system, q, qd)
+
+    def _frame(self, system, state, ctrl) -> generalized_base.State:
+        return generalized.step(system, state, ctrl)
+
+    def _open(self, state: generalized_base.State) -> generalized_base.State:
+        return state
+
+    def _close(self, state: generalized_base.State) -> generalized_base.State:
+        return state

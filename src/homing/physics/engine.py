@@ -29,8 +29,8 @@ class Timing:
 
     timestep: seconds of one physics step
     frames:   physics steps in one environment step (frame skip)
-    gears:    motor gears; None keeps those of the robot file
-    options:  MuJoCo solver options that override those of the robot file
+    gears:    motor gears; None keeps those of the model
+    options:  MuJoCo solver options that override those of the model
     contacts: maximum number of contacts that mjx considers, deepest first; None considers all
     """
 
@@ -128,22 +128,32 @@ def compiled(model: Model, timing: Timing) -> mujoco.MjModel:
 def _engine(pipeline: str) -> Callable[[mujoco.MjModel, Timing, tuple[WallWindow, ...]], Engine]:
     """The engine constructor of a pipeline; simulators are imported lazily, since that takes seconds."""
     if pipeline == "spring":
-        from homing.physics.spring.engine import spring_engine
+        from homing.physics.spring.engine import Spring
 
-        return spring_engine
+        return Spring
+    if pipeline == "generalized":
+        from homing.physics.generalized.engine import Generalized
+
+        return Generalized
     if pipeline in ("mjx", "mjx_mujoco"):
         from homing.physics import mjx
 
         return mjx.mjx_engine if pipeline == "mjx" else mjx.MjxMujoco
-    if pipeline in ("generalized", "generalized_brax"):
-        from homing.physics import generalized
-
-        return generalized.Generalized if pipeline == "generalized" else generalized.GeneralizedBrax
-    if pipeline == "spring_brax":
-        from homing.physics import brax_pipelines
-
-        return brax_pipelines.Spring
+    if pipeline in ("spring_brax", "generalized_brax"):
+        return _brax_engine(pipeline)
     raise unknown("physics pipeline", pipeline, PIPELINES)
+
+
+def _brax_engine(pipeline: str) -> Callable[[mujoco.MjModel, Timing, tuple[WallWindow, ...]], Engine]:
+    """A pipeline of brax, which is optional."""
+    try:
+        from homing.physics import brax_pipelines
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"the pipeline {pipeline} is brax's own, and the package {error.name} is not installed; "
+            f"pip install 'homing[brax]', or use {REFERENCE_PIPELINES[pipeline]}"
+        ) from error
+    return brax_pipelines.Spring if pipeline == "spring_brax" else brax_pipelines.Generalized
 
 
 PIPELINES = ("spring", "generalized", "mjx")

@@ -1,7 +1,6 @@
 """Merging of bodies without a joint into their parents.
 
-Positions are written with six decimals, and a rotation is dropped where a body is at its parent's origin, as
-brax does it, so that the models are identical.
+Positions are written with six decimals, as brax does it, so that models from the same file are identical.
 """
 
 from __future__ import annotations
@@ -27,8 +26,9 @@ def _merge(parent: ElementTree.Element) -> None:
         if child.tag != "body" or any(part.tag in ("joint", "freejoint") for part in child):
             continue
         pos, quat = _numbers(child, "pos", "0 0 0"), _numbers(child, "quat", "1 0 0 0")
+        moved = np.any(pos) or np.any(quat[1:])
         for part in child:
-            if part.tag in PLACED and np.any(pos):
+            if part.tag in PLACED and moved:
                 _place(part, pos, quat)
             parent.append(part)
         parent.remove(child)

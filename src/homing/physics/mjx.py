@@ -18,6 +18,7 @@ from flax import struct
 from homing.compile import xla
 from homing.errors import ConfigError
 from homing.physics.engine import Layout, Links, Timing, layout_of
+from homing.physics.numerics import rest_pose
 from homing.physics.quiet import quietly
 from homing.physics.solvers import Constraints, constrained, solve
 from homing.physics.walls import WallWindow, place_windows
@@ -59,7 +60,7 @@ class MjxMujoco:
         self.frames, self.contacts = timing.frames, timing.contacts
         self.dt = timing.dt
         self.windows = tuple(window.bind(model) for window in windows)
-        self.layout: Layout = layout_of(model, _initial(model))
+        self.layout: Layout = layout_of(model, rest_pose(model))
         self._roots = np.asarray(model.body_rootid[1:])
 
     def init(self, q: Array, qd: Array) -> MjxState:
@@ -198,11 +199,3 @@ def _constraints(data: mjx.Data) -> Constraints:
     inner = data._impl
     equalities = jnp.arange(inner.efc_J.shape[0]) < inner.ne
     return Constraints(inner.efc_J, inner.efc_aref, inner.efc_D, equalities)
-
-
-def _initial(model: mujoco.MjModel) -> np.ndarray:
-    """The initial pose named in the robot file, or the model's default."""
-    for i in range(model.nnumeric):
-        if model.numeric(i).name == "init_qpos":
-            return np.array(model.numeric(i).data)
-    return np.array(model.qpos0)

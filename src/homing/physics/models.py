@@ -1,20 +1,20 @@
 """Construction of simulation models on top of `mujoco.MjSpec`.
 
-A model starts from a robot file of brax or from MJCF text, and is then edited. Goals are never part of it:
-"target" bodies of a robot file are removed.
+A model is built from parts (`homing.physics.robots`) or from MJCF text, and is then edited. Goals are never part of
+it: "target" bodies of a robot file are removed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from importlib.util import find_spec
-from pathlib import Path
 
 import mujoco
 import numpy as np
 
 from homing.errors import ConfigError, unknown
 from homing.physics.merging import merged
+from homing.physics.numerics import REST_POSE
+from homing.physics.spring_settings import NUMERICS, SpringSettings
 
 GEOM_TYPES = {
     "sphere": mujoco.mjtGeom.mjGEOM_SPHERE,
@@ -26,28 +26,11 @@ JOINT_TYPES = {"slide": mujoco.mjtJoint.mjJNT_SLIDE, "hinge": mujoco.mjtJoint.mj
 AXES = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0)}
 
 
-def _package_folder(name: str) -> Path:
-    """The folder of an installed package, found without importing it."""
-    spec = find_spec(name)
-    if spec is None or not spec.submodule_search_locations:
-        raise ConfigError(f"the package {name} is not installed; pip install {name}")
-    return Path(spec.submodule_search_locations[0])
-
-
 class Model:
     """An editable model; `compile` turns it into a `mujoco.MjModel`."""
 
     def __init__(self, spec: mujoco.MjSpec):
         self.spec = spec
-
-    @classmethod
-    def from_brax(cls, asset: str, without: Iterable[str] = ()) -> Model:
-        """The robot of a brax asset file (`"ant.xml"`), without the named bodies."""
-        folder = _package_folder("brax") / "envs" / "assets"
-        file = folder / asset
-        if not file.is_file():
-            raise unknown("robot file", asset, (f.name for f in folder.iterdir() if f.name.endswith(".xml")))
-        return cls.from_xml(file.read_text(), without)
 
     @classmethod
     def from_xml(cls, xml: str, without: Iterable[str] = ()) -> Model:
@@ -58,20 +41,9 @@ class Model:
             raise ConfigError(f"this MJCF text cannot be read: {error}") from error
         for name in without:
             model.remove_body(name)
-        model._settle_total_mass()
+        if model.spec.compiler.settotalmass > 0:
+            model.set_total_mass(model.spec.compiler.settotalmass)
         return model
-
-    def _settle_total_mass(self) -> None:
-        """Apply a file's `settotalmass` to densities now, so that bodies added later do not change it."""
-        total = self.spec.compiler.settotalmass
-        if total <= 0:
-            return
-        self.spec.compiler.settotalmass = -1
-        factor = total / self._compile().body_mass.sum()
-        for geom in self.spec.geoms:
-            geom.density *= factor
-            if not np.isnan(geom.mass):
-                geom.mass *= factor
 
     # -- lookup -----------------------------------------------------------------------------------------
 
@@ -91,7 +63,7 @@ class Model:
     # -- editing ----------------------------------------------------------------------------------------
 
     def remove_body(self, name: str) -> None:
-        """Remove a body, and its entries in the custom numerics that brax reads per body or coordinate."""
+        """Remove a body, and its entries in the custom numerics that have one per body or coordinate."""
         body = self.body(name)
         index = self.body_names.index(name)
         width = _coordinates(body)
@@ -99,12 +71,30 @@ class Model:
         bodies = len(self.body_names)
         for numeric in self.spec.numerics:
             data = np.asarray(numeric.data)
-            if numeric.name == "init_qpos":
+            if numeric.name == REST_POSE:
                 numeric.data = np.delete(data, np.arange(before, before + width))
             elif numeric.name.startswith("constraint_") and data.size == bodies:
                 numeric.data = np.delete(data, index)
             numeric.size = len(numeric.data)
         self.spec.delete(body)
+
+    def set_total_mass(self, total: float) -> None:
+        """Scale densities and masses to a total mass; bodies that are added later do not change them."""
+        self.spec.compiler.settotalmass = -1
+        factor = total / self._compile().body_mass.sum()
+        for geom in self.spec.geoms:
+            geom.density *= factor
+            if not np.isnan(geom.mass):
+                geom.mass *= factor
+
+    def set_rest(self, q: Sequence[float]) -> None:
+        """Set the rest pose; joints that are added later rest at 0."""
+        self.set_number(REST_POSE, q)
+
+    def set_spring(self, settings: SpringSettings) -> None:
+        """Set all that the spring pipeline reads besides MuJoCo's fields."""
+        for field, name in NUMERICS.items():
+            self.set_number(name, getattr(settings, field))
 
     def set_number(self, name: str, values: float | Sequence[float]) -> None:
         """Set a custom numeric."""
@@ -155,7 +145,7 @@ class Model:
         damping: float = 0.0,
         armature: float = 0.0,
     ) -> None:
-        """Add a slide joint; every field is set, so that no default of the robot file applies."""
+        """Add a slide joint; every field is set, so that no default of the model applies."""
         self.body(body).add_joint(
             name=name,
             type=JOINT_TYPES["slide"],
@@ -180,7 +170,7 @@ class Model:
         mass: float | None = None,
         rgba: Sequence[float] | None = None,
     ) -> None:
-        """Add a geom to a body, or to the world for None; unset properties take the robot file's defaults."""
+        """Add a geom to a body, or to the world for None; unset properties take the model's defaults."""
         where = self.spec.worldbody if body is None else self.body(body)
         extra = {"density": density, "mass": mass, "rgba": None if rgba is None else list(rgba)}
         where.add_geom(
@@ -227,11 +217,11 @@ class Model:
             todo.extend(current.bodies)
 
     def compile(self) -> mujoco.MjModel:
-        """The compiled model; `init_qpos` is padded with zeros for added joints."""
+        """The compiled model; the rest pose is padded with zeros for added joints."""
         model = self._compile()
         for numeric in self.spec.numerics:
-            if numeric.name == "init_qpos" and len(numeric.data) < model.nq:
-                self.set_number("init_qpos", [*numeric.data, *[0.0] * (model.nq - len(numeric.data))])
+            if numeric.name == REST_POSE and len(numeric.data) < model.nq:
+                self.set_number(REST_POSE, [*numeric.data, *[0.0] * (model.nq - len(numeric.data))])
                 return self._compile()
         return model
 

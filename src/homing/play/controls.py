@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import viser
+from viser._messages import HotkeyKey
 
-from homing.play.protocol import Check, clamped, is_bool, one_of
+from homing.play.protocol import Check, clamped, is_bool, no_value, one_of
 from homing.play.reporting import report
 
 T = TypeVar("T", bool, float, str)
@@ -47,6 +48,18 @@ class Controls:
         handle = self.gui.add_button(label)
         self._checks[handle._impl.uuid] = is_bool
         handle.on_click(_reported(lambda _: on_click()))
+
+    def shortcut(self, key: HotkeyKey, label: str, on_press: Callable[[], object]) -> None:
+        """A key that does something in the page; viser also lists it under Ctrl-K."""
+        handle = self.gui.add_command(label, hotkey=key)
+        self._checks[handle._impl.uuid] = no_value
+
+        @handle.on_trigger
+        def _(event: viser.CommandEvent) -> None:
+            try:
+                on_press()
+            except Exception as error:
+                report(error, event.client)
 
     def remove(self, handle: Control) -> None:
         self._checks.pop(handle._impl.uuid, None)

@@ -57,7 +57,8 @@ class Guard:
 
     host: str
     token: str
-    page: bytes
+    pages: Callable[[str], bytes | None]
+    """The page of a query; None if there is none."""
     checks: dict[str, Check] = field(default_factory=dict)
     """For each control on the page, by its uuid, which values it may take."""
     on_refused: Notify = lambda connection, reason: None
@@ -71,7 +72,7 @@ class Guard:
         if len(request.path.partition("?")[0].strip("/").split("/")) > 1:
             return _respond(http.HTTPStatus.NOT_FOUND, b"not found\n")
         if request.headers.get("Upgrade", "").lower() != "websocket":
-            return self._page(request.headers["Host"])
+            return self._page(request.headers["Host"], request.path.partition("?")[2])
         if request.headers.get_all("Sec-WebSocket-Protocol") != [PROTOCOL]:
             return _respond(http.HTTPStatus.BAD_REQUEST, b"reload the page: it is of another version\n")
         if len(connection.server.connections) >= MAX_CLIENTS:
@@ -95,7 +96,10 @@ class Guard:
             return "open the whole address that `homing play` printed; it has a token"
         return None
 
-    def _page(self, host: str) -> Response:
+    def _page(self, host: str, query: str) -> Response:
+        page = self.pages(query)
+        if page is None:
+            return _respond(http.HTTPStatus.NOT_FOUND, b"not found\n")
         own = f"ws://{host} wss://{host}"
         policy = (
             "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; "
@@ -104,7 +108,7 @@ class Guard:
         )
         return _respond(
             http.HTTPStatus.OK,
-            self.page,
+            page,
             {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": policy},
         )
 

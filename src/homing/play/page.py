@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import viser
@@ -13,26 +12,29 @@ from viser import uplot
 
 from homing.play import shapes
 from homing.play.controls import Control, Controls
+from homing.play.pages import GALLERY
+from homing.play.pointer import Pointer
 from homing.play.protocol import Check
 from homing.play.reporting import report
-from homing.play.session import PUSHES, SPEEDS, Session
+from homing.play.session import PUSHES, SPEEDS, TRAJECTORY, Session
 from homing.play.sources import CHECKPOINTS, Choice, offered_environments
+from homing.play.status import loading, status
 from homing.policies import Policies
 from homing.viz import render
 
-RATES = {"scene": 30.0, "status": 5.0, "critic": 4.0}  # updates a second
+RATES = {"scene": 30.0, "trajectory": 10.0, "status": 5.0, "critic": 4.0}  # updates a second
 TRAJECTORY_RGB, GOAL_OPACITY, MAP_OPACITY = (40, 70, 160), 0.45, 0.85
 HINT = "**Click the floor** or drag the goal to move it. Drag the robot to push it."
-MARKDOWN = str.maketrans(
-    {c: f"\\{c}" for c in "\\`*_{}[]()#+-.!|~$:"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
+KEYS = (
+    "Keys: **N** new goal · **G** one after the other · **P** pause · **R** reset · **X** push · "
+    "**T** trajectory · **C** critic"
 )
 
-DragEvent = viser.SceneNodeDragEvent[Any]  # of meshes, spheres or cylinders
 
-
-def plain(text: str) -> str:
-    """Text that markdown shows as it is: names of files and errors may hold anything."""
-    return " ".join(text.split()).translate(MARKDOWN)
+def set_theme(gui: viser.GuiApi) -> None:
+    gui.configure_theme(
+        control_layout="floating", show_logo=False, show_share_button=False, brand_color=(36, 110, 90)
+    )
 
 
 class Page:
@@ -43,22 +45,22 @@ class Page:
         self._shown, self._due = -1, dict.fromkeys(RATES, 0.0)
         self._scene: list[viser.SceneNodeHandle] = []
         self._choices: list[Control] = []
-        server.gui.configure_theme(
-            control_layout="floating", show_logo=False, show_share_button=False, brand_color=(36, 110, 90)
-        )
+        self.pointer = Pointer(session, lambda: float(self.push_speed.value))
+        set_theme(server.gui)
         server.scene.set_up_direction("+z")
         server.scene.configure_default_lights(cast_shadow=False)  # shadows are slow without a GPU
-        server.scene.on_click()(self._clicked)
+        server.scene.on_click()(self.pointer.clicked)
         server.on_client_connect(self._connected)
         self.controls = Controls(server.gui, checks)
         self._add_controls()
+        self._add_shortcuts()
 
     # Controls.
 
     def _add_controls(self) -> None:
         gui, session, add = self.server.gui, self.session, self.controls
         self.status = gui.add_markdown("")
-        gui.add_markdown(HINT)
+        gui.add_markdown(f"{HINT}\n\n{KEYS}")
         self._add_plot()
         with gui.add_folder("Time"):
             self.pause = add.checkbox("Pause", False, lambda value: setattr(session, "paused", value))
@@ -68,13 +70,26 @@ class Page:
             self.auto_goal = add.checkbox(
                 "New goal when reached", False, lambda value: setattr(session, "auto_goal", value)
             )
-            add.button("Push", lambda: session.submit(self._push_anywhere))
+            add.button("Push", lambda: session.submit(self.pointer.push_anywhere))
             self.push_speed = add.slider("Push speed", PUSHES, 0.5, 3.0, hint="m/s; rad/s for an arm")
             add.button("Reset", lambda: session.submit(session.reset))
         with gui.add_folder("Show"):
             self.trajectory = add.checkbox("Trajectory", True)
             self.critic = add.checkbox("Critic map", False)
         self.policy_folder = gui.add_folder("Policy")
+        gui.add_markdown(f"[All shipped policies](?{GALLERY})")
+
+    def _add_shortcuts(self) -> None:
+        """What `KEYS` tells; viser moves the camera by W, A, S, D, Q, E and the arrows."""
+        session, add = self.session, self.controls
+        toggle = lambda box: lambda: setattr(box, "value", not box.value)
+        add.shortcut("N", "New goal", lambda: session.submit(session.sample_goal))
+        add.shortcut("G", "New goal when reached", toggle(self.auto_goal))
+        add.shortcut("P", "Pause", toggle(self.pause))
+        add.shortcut("R", "Reset", lambda: session.submit(session.reset))
+        add.shortcut("X", "Push", lambda: session.submit(self.pointer.push_anywhere))
+        add.shortcut("T", "Trajectory", toggle(self.trajectory))
+        add.shortcut("C", "Critic map", toggle(self.critic))
 
     def _add_plot(self) -> None:
         self.server.gui.add_markdown("Distance to the goal and success threshold (m) over time (s):")
@@ -99,13 +114,13 @@ class Page:
         with self.policy_folder:
             self._choices = [
                 add.dropdown(
-                    "Policy", session.sources, choice.source, lambda value: self._choose(Choice(value))
+                    "Policy", session.sources, choice.source, lambda value: self.choose(Choice(value))
                 ),
                 add.dropdown(
                     "Environment",
                     offered_environments(choice.source, actor),
                     actor.env.spec.id,
-                    lambda value: self._choose(Choice(choice.source, choice.seed, choice.which, value)),
+                    lambda value: self.choose(Choice(choice.source, choice.seed, choice.which, value)),
                 ),
             ]
             if actor.policies is not None:
@@ -117,7 +132,7 @@ class Page:
             "Seed",
             tuple(map(str, policies.seeds)),
             str(self.session.sim.actor.seed),
-            lambda value: self._choose(Choice(choice.source, int(value), choice.which, choice.env)),
+            lambda value: self.choose(Choice(choice.source, int(value), choice.which, choice.env)),
         )
         if not Path(choice.source).is_dir():
             return [seed]
@@ -125,63 +140,18 @@ class Page:
             "Checkpoint",
             CHECKPOINTS,
             choice.which,
-            lambda value: self._choose(
+            lambda value: self.choose(
                 Choice(choice.source, choice.seed, "best" if value == "best" else "last", choice.env)
             ),
         )
         return [seed, which]
 
-    def _choose(self, choice: Choice) -> None:
+    def choose(self, choice: Choice) -> None:
+        """Play something else; from any thread."""
         if choice == self.session.choice:
             return
-        name = plain(choice.env or choice.source)
-        self.status.content = f"### Loading {name} …\nThe first time, it has to be compiled."
+        self.status.content = loading(choice)
         self.session.submit(lambda: self.session.choose(choice))
-
-    # The pointer. viser awaits coroutines in order, and runs plain functions in threads.
-
-    def _clicked(self, event: viser.SceneClickEvent) -> None:
-        try:
-            xy = self._on_floor(np.asarray(event.ray_origin), np.asarray(event.ray_direction))
-            if xy is not None:
-                self.session.submit(lambda: self.session.set_goal(xy, self._nearest_part(xy)))
-        except Exception as error:
-            report(error, event.client)
-
-    async def _goal_dragged(self, event: DragEvent, part: int) -> None:
-        try:
-            camera = np.asarray(event.client.camera.position)
-            xy = self._on_floor(camera, np.asarray(event.end_position) - camera)
-            if xy is not None:
-                self.session.submit(lambda: self.session.set_goal(xy, part))
-        except Exception as error:
-            report(error, event.client)
-
-    async def _robot_dragged(self, event: DragEvent) -> None:
-        try:
-            x, y = np.subtract(event.end_position, event.start_position)[:2].tolist()
-            if event.phase == "end" and (x or y):
-                self.session.submit(lambda: self.session.push((x, y), float(self.push_speed.value)))
-        except Exception as error:
-            report(error, event.client)
-
-    def _push_anywhere(self) -> None:
-        angle = np.random.default_rng().uniform(-np.pi, np.pi)
-        self.session.push((float(np.cos(angle)), float(np.sin(angle))), float(self.push_speed.value))
-
-    def _on_floor(self, origin: np.ndarray, direction: np.ndarray) -> tuple[float, float] | None:
-        """Where a ray meets the height of goals; None if it points away or is not finite."""
-        if not (np.isfinite(origin).all() and np.isfinite(direction).all()) or abs(direction[2]) < 1e-9:
-            return None
-        distance = (self.height - origin[2]) / direction[2]
-        if not 0 < distance < np.inf:
-            return None
-        x, y = (origin + distance * direction)[:2]
-        return float(x), float(y)
-
-    def _nearest_part(self, xy: tuple[float, float]) -> int:
-        points = self.session.sim.space.points(self.session.sim.goal)
-        return int(np.argmin(np.linalg.norm(points - np.asarray(xy), axis=-1)))
 
     # Drawing.
 
@@ -191,6 +161,8 @@ class Page:
             self._build()
         if self._is_due("scene"):
             self._draw()
+        if self._is_due("trajectory"):
+            self._draw_trajectory()
         if self._is_due("status"):
             self._update_status()
         if self.critic.value and self.session.sim.has_critic and self._is_due("critic"):
@@ -217,11 +189,12 @@ class Page:
             self.links, self.ground, self._line = built.links, built.ground, built.line
             arm = render.is_arm(spec)
             self.height = float(render.goal_markers(spec, sim.goal)[0].pos[2]) if arm else self.ground
+            self.pointer.height = self.height
             self._goals = shapes.add_goals(scene, spec, sim.goal, GOAL_OPACITY)
             for part, handle in self._goals:
-                handle.on_drag("left")(functools.partial(self._goal_dragged, part=part))
+                handle.on_drag("left")(functools.partial(self.pointer.goal_dragged, part=part))
             for handle in built.robot:
-                handle.on_drag("left")(self._robot_dragged)
+                handle.on_drag("left")(self.pointer.robot_dragged)
             self._line_segments = scene.add_line_segments(
                 "/trajectory", np.zeros((1, 2, 3)), TRAJECTORY_RGB, thickness=built.line
             )
@@ -249,28 +222,27 @@ class Page:
         camera.position, camera.look_at = view.position, view.target
 
     def _draw(self) -> None:
-        sim = self.session.sim
+        sim, shown = self.session.sim, self.session.shown
         with self.server.atomic():
             for k, frame in enumerate(self.links):
-                frame.position, frame.wxyz = sim.snapshot.pos[k], sim.snapshot.rot[k]
+                frame.position, frame.wxyz = shown.pos[k], shown.rot[k]
             shapes.place_goals(self._goals, sim.env.scene.spec, sim.goal)
-            self._line_segments.visible = bool(self.trajectory.value)
-            if self.trajectory.value and len(self.session.trajectory) > 1:
-                xy = np.asarray(self.session.trajectory)
-                points = np.column_stack([xy, np.full(len(xy), self.height + self._line)])
-                self._line_segments.points = np.stack([points[:-1], points[1:]], axis=1).astype(np.float32)
+
+    def _draw_trajectory(self) -> None:
+        """The path of the last seconds, the fainter the older."""
+        points = np.asarray(self.session.trajectory)
+        is_path = bool(self.trajectory.value) and len(points) > 1
+        with self.server.atomic():
+            self._line_segments.visible = is_path
+            if is_path:
+                age = np.arange(len(points) - 1, -1, -1) * self.session.sim.dt / TRAJECTORY
+                height = np.full(len(points), self.height + self._line)
+                self._line_segments.points = shapes.segments(np.column_stack([points, height]), np.float32)
+                self._line_segments.colors = shapes.segments(shapes.faded(TRAJECTORY_RGB, age), np.uint8)
 
     def _update_status(self) -> None:
-        session, sim = self.session, self.session.sim
-        reached = " · **reached**" if sim.snapshot.reached else ""
-        rate = "paused" if session.paused else f"{session.real_time_factor or 0:.1f} × real time"
-        critic = "" if sim.has_critic or not self.critic.value else "\n\nThis policy has no critic."
-        error = f"\n\n⚠ {plain(session.message)}" if session.message else ""
-        self.status.content = (
-            f"### {sim.env.spec.id}\n{plain(sim.actor.label)}\n\n"
-            f"distance **{sim.snapshot.distance:.2f} m**{reached}\n\n"
-            f"{rate} (maximum {sim.dt / sim.step_seconds:.0f} ×){critic}{error}"
-        )
+        session = self.session
+        self.status.content = status(session, bool(self.critic.value))
         if session.history:
             seconds, distances = np.array(session.history).T
-            self.plot.data = (seconds, distances, np.full_like(seconds, sim.env.task.within))
+            self.plot.data = (seconds, distances, np.full_like(seconds, session.sim.env.task.within))

@@ -71,18 +71,26 @@ class ControlUpdate(Message, tag="GuiUpdateMessage"):
     updates: dict[Literal["value"], Value]
 
 
-_decoder = msgspec.msgpack.Decoder(Camera | Click | Drag | ControlUpdate)
+class CommandTrigger(Message, tag="CommandTriggerMessage"):
+    """A keyboard shortcut, or its entry in the list of commands."""
+
+    uuid: Text
+
+
+_decoder = msgspec.msgpack.Decoder(Camera | Click | Drag | ControlUpdate | CommandTrigger)
 _encode = msgspec.msgpack.Encoder().encode
 
 
 def validated(raw: bytes | str, checks: Mapping[str, Check]) -> bytes | None:
     """The message to handle, encoded again from its checked fields; None if its control is gone.
 
-    `checks` has an entry for each control that is on the page now, by its uuid.
+    `checks` has an entry for each control and each command that is on the page now, by its uuid.
     """
     message = _decoded(raw)
     if isinstance(message, ControlUpdate):
         return _with_checked_value(message, checks)
+    if isinstance(message, CommandTrigger):
+        return _encode(message) if checks.get(message.uuid) is no_value else None
     for number in _numbers([getattr(message, name) for name in message.__struct_fields__]):
         if not abs(number) <= MAX_NUMBER:  # also refuses NaN
             raise RefusedValue(f"{number:g} is out of range")
@@ -117,6 +125,11 @@ def _numbers(value: object) -> Iterator[float]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _numbers(item)
+
+
+def no_value(value: Value) -> Value:
+    """The check of a command, which is triggered and has no value."""
+    raise RefusedValue("a command has no value")
 
 
 def is_bool(value: Value) -> bool:

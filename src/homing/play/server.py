@@ -7,17 +7,21 @@ import io
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import viser
 from websockets.asyncio.server import ServerConnection
 
 from homing.errors import ConfigError, HomingError
-from homing.play.client_page import client_page
 from homing.play.guard import LOOPBACK, Guard, guarded, new_token
-from homing.play.page import Page
+from homing.play.memory import Housekeeping
+from homing.play.page import Page, set_theme
+from homing.play.pages import Pages
 from homing.play.reporting import LOG, notify, one_line
 from homing.play.session import Session
+from homing.play.sources import Choice
+from homing.play.status import loading, plain
+from homing.viz.video import Actor
 
 HOST = "127.0.0.1"
 PORT, TRIES = 8080, 20
@@ -73,13 +77,65 @@ def _socket(host: str) -> socket.socket:
 class Player:
     """A session, its page and the guarded server; `run` until stopped."""
 
-    def __init__(self, session: Session, port: int, label: str, host: str = HOST):
-        self.session, self.host = session, host
-        self.guard = Guard(host, new_token(), client_page(label), on_refused=self._refused)
+    def __init__(
+        self,
+        session: Session | None,
+        port: int,
+        label: str,
+        host: str = HOST,
+        sources: Sequence[str] = (),
+        has_gallery: bool = False,
+    ):
+        """Without a session, one of the `sources` is loaded when it is opened, by `open` or in the gallery."""
+        self.host, self.sources = host, tuple(sources)
+        self._session: Session | None = None
+        self._next: tuple[Choice, Actor | None] | None = None
+        self._pages = Pages(label, has_gallery, on_open=lambda name: self.open(Choice(name)))
+        self.guard = Guard(host, new_token(), self._pages, on_refused=self._refused)
         self.server = self._started(port, label)
-        self.page = Page(self.server, session, self.guard.checks)
+        set_theme(self.server.gui)
+        self._waiting = self.server.gui.add_markdown("### Choose a policy in the gallery")
         self._stop = threading.Event()
         self._last_error = ""
+        self._housekeeping = Housekeeping()
+        if session is not None:
+            self._attach(session)
+
+    @property
+    def session(self) -> Session:
+        if self._session is None:
+            raise HomingError("nothing is played yet")
+        return self._session
+
+    def open(self, choice: Choice, actor: Actor | None = None) -> None:
+        """Play something, or something else; from any thread. `actor` is that of the choice, if it is made."""
+        if self._session is None:
+            self._next = (choice, actor)
+            self._waiting.content = loading(choice)
+        elif self._session.choice.source != choice.source:
+            self.page.choose(choice)
+
+    def _attach(self, session: Session) -> None:
+        self._waiting.remove()
+        self.page = Page(self.server, session, self.guard.checks)
+        self._session = session
+
+    def _load(self) -> None:
+        """Wait for a choice and load it; one that fails leaves the gallery to choose another."""
+        while self._session is None and not self._stop.is_set():
+            if self._next is None:
+                time.sleep(PERIOD)
+                continue
+            (choice, actor), self._next = self._next, None
+            try:
+                self._attach(Session(choice, self.sources, actor))
+            except Exception as error:
+                if not self._pages.has_gallery:
+                    raise
+                LOG.error("homing play: %s", one_line(error))
+                self._waiting.content = f"⚠ {plain(one_line(error))}"
+        if self._next is not None:  # opened in the meantime
+            self.open(*self._next)
 
     def _started(self, port: int, label: str) -> viser.ViserServer:
         # viser prints addresses of its own, which lack the token.
@@ -108,13 +164,17 @@ class Player:
         """Whether only this machine can connect."""
         return self.host in LOOPBACK
 
-    def run(self) -> None:
-        """Advance the session in real time and show it."""
+    def run(self, on_ready: Callable[[Session], None] = lambda session: None) -> None:
+        """Load what was opened, then advance it in real time and show it."""
+        self._load()
+        if self._session is not None:
+            on_ready(self._session)
         last = time.monotonic()
         while not self._stop.is_set():
             now = time.monotonic()
             self._contained(lambda seconds=now - last: self.session.advance(seconds))
             self._contained(self.page.show)
+            self._contained(lambda: self._housekeeping(self.session.version))
             last = now
             time.sleep(max(0.0, PERIOD - (time.monotonic() - now)))
 

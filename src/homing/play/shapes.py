@@ -163,6 +163,17 @@ def _markers(spec: EnvSpec, goal: np.ndarray) -> list[tuple[int, Marker]]:
     return [(k // each, marker) for k, marker in enumerate(markers)]
 
 
+def faded(rgb: tuple[int, int, int], age: np.ndarray) -> np.ndarray:
+    """Colours [N, 3] of ages [N] from 0, the colour itself, to 1, that of the ground."""
+    weight = np.clip(age, 0.0, 1.0)[:, None]
+    return (1 - weight) * np.asarray(rgb) + weight * np.asarray(GROUND_RGB)
+
+
+def segments(values: np.ndarray, dtype: type) -> np.ndarray:
+    """Values [N, 3] of points along a path as those of its segments [N − 1, 2, 3]."""
+    return np.stack([values[:-1], values[1:]], axis=1).astype(dtype)
+
+
 def add_floor_image(scene: viser.SceneApi, spec: EnvSpec, height: float) -> viser.ImageHandle:
     """An image on the floor, hidden at first."""
     x0, x1, y0, y1 = spec.arena.extent()

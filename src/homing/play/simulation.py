@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,18 +15,29 @@ import numpy as np
 
 from homing.data.rollout import ActionPlan, after_step, first_plan, next_actions
 from homing.envs.goal_space import GoalSpace, goal_space
+from homing.envs.goals import Relative
 from homing.envs.reset_pool import STARTS_PER_ENV
 from homing.types import Array, EnvState, Key
 from homing.viz.critic_map import value_function
 from homing.viz.render import aimed
 from homing.viz.video import Actor
 
+GOAL_CANDIDATES = 64  # goals that are drawn for one that lies at a distance of training
+EPISODES = 16  # whose distances between start and goal are looked at
+FARTHER = 1.05  # times the largest of them
 MAP_SIZE = 48  # cells along the longer side of the critic map
 WARM_STEPS = 20  # steps over which the time of a step is measured
 
 Arrays = tuple[Array, ...]
 """The fields of a Snapshot, on the device."""
 Carry = tuple[EnvState, ActionPlan | None]
+
+
+class OwnGoal(NamedTuple):
+    """The goal that the environment draws with a start, and its distance from there."""
+
+    goal: Array  # [goal_dim]
+    distance: Array  # []
 
 
 @dataclass(frozen=True)
@@ -54,14 +65,16 @@ class Simulation:
     def __init__(self, actor: Actor, seed: int = 0):
         self.actor, self.env, self.learner = actor, actor.env, actor.learner
         self.space: GoalSpace = goal_space(self.env)
-        self.space.free_points()  # kept, so that goals on walls are moved without a delay
+        # Goals nearer to a wall would have the robot press against it; kept, so that none is moved with a delay.
+        self.margin = float(self.env.task.within)
+        self.space.free_points(self.margin)
         self.dt = float(self.env.spec.dt)
         self._key = jax.random.key(seed)
-        self._reset, self._step, self._push = self._compiled()
+        self._reset, self._step, self._push, self._next_goal = self._compiled()
         self.steps = self.draws = self.terminations = 0
         self.goal = self.space.template
-        self.sample_goal()
-        self.reset()
+        self.farthest = self._farthest()
+        self.restart()
         self.step_seconds = self._measured()
 
     # Commands.
@@ -69,10 +82,17 @@ class Simulation:
     def reset(self) -> Snapshot:
         """Start a new episode with the same goal."""
         self.draws += 1
-        self.state, arrays = self._reset(jax.random.fold_in(self._key, self.draws), self.goal)
+        self.state, arrays, _ = self._reset(self._draw_key(), self.goal)
         self.plan = self._first_plan()
         self.snapshot = _snapshot(arrays)
         return self.snapshot
+
+    def restart(self) -> Snapshot:
+        """Start a new episode with a goal of its own, drawn together with the start as in training."""
+        # The draw of `reset`, whose own goal is known once it is drawn.
+        own = self._reset(jax.random.fold_in(self._key, self.draws + 1), self.goal)[2]
+        self.goal = np.asarray(own.goal)
+        return self.reset()
 
     def step(self) -> Snapshot:
         """One step of the policy towards the goal."""
@@ -88,16 +108,20 @@ class Simulation:
         return self.snapshot
 
     def set_goal(self, xy: tuple[float, float], part: int = 0) -> np.ndarray:
-        """Move one point of the goal to x, y, or to the nearest free position."""
-        self.goal = self.space.at(self.space.nearest_free(xy), part, self.goal)
+        """Move one point of the goal to x, y, or to the nearest position that is free and in reach."""
+        self.goal = self.space.at(self.space.nearest_free(xy, self.margin), part, self.goal)
+        self.plan = self._first_plan()  # a new goal begins a new action chunk
         return self.goal
 
     def sample_goal(self) -> np.ndarray:
-        """Draw a goal from the task's distribution."""
+        """Draw a goal of the task's distribution, no farther from the robot than goals are in training."""
         self.draws += 1
-        spec = self.env.scene.spec
-        self.goal = np.asarray(spec.task.draw(jax.random.fold_in(self._key, self.draws), spec.arena).goal)
+        self.goal = np.asarray(self._next_goal(self._draw_key(), self.snapshot.achieved, self.farthest))
+        self.plan = self._first_plan()
         return self.goal
+
+    def _draw_key(self) -> Key:
+        return jax.random.fold_in(self._key, self.draws)
 
     def push(self, direction: tuple[float, float], speed: float) -> Snapshot:
         """Add to velocities at once: the whole robot's along the floor, or those of an arm's joints."""
@@ -140,7 +164,7 @@ class Simulation:
     # Compiled functions.
 
     def _compiled(self) -> list[Callable[..., Any]]:
-        """Reset, step and push, compiled in parallel."""
+        """Reset, step, push and the draw of a goal, compiled in parallel."""
         shape = lambda *size: jax.ShapeDtypeStruct(size, jnp.float32)
         key, count = jax.eval_shape(lambda: self._key), jax.ShapeDtypeStruct((), jnp.int32)
         goal, delta = shape(len(self.space.template)), shape(self.env.scene.engine.layout.qd_size)
@@ -150,6 +174,7 @@ class Simulation:
             (self._reset_fn, key, goal),
             (self._step_fn, self.learner, (state, plan), goal, key, count),
             (self._push_fn, state, delta),
+            (self._next_goal_fn, key, goal, shape()),
         ]
         with ThreadPoolExecutor() as pool:
             return list(pool.map(lambda call: jax.jit(call[0]).lower(*call[1:]).compile(), calls))
@@ -161,9 +186,23 @@ class Simulation:
         reached = distance[0] < self.env.task.within
         return links.pos[0], links.rot[0], achieved[0], state.obs.state[0], distance[0], reached, terminated
 
-    def _reset_fn(self, key: Key, goal: Array) -> tuple[EnvState, Arrays]:
-        state = aimed(self.env.reset(key), goal)
-        return state, self._observed(state, jnp.zeros((), bool))
+    def _reset_fn(self, key: Key, goal: Array) -> tuple[EnvState, Arrays, OwnGoal]:
+        """A new episode towards `goal`, what is shown of it, and the goal that was drawn with its start."""
+        fresh = self.env.reset(key)
+        state = aimed(fresh, goal)
+        own = OwnGoal(fresh.obs.goal[0], self.env.distance(fresh.achieved_goal, fresh.obs.goal)[0])
+        return state, self._observed(state, jnp.zeros((), bool)), own
+
+    def _next_goal_fn(self, key: Key, achieved: Array, farthest: Array) -> Array:
+        """A goal [goal_dim] for a robot that has achieved [goal_dim], at most `farthest` away if possible."""
+        goals = self.env.next_goals(key, jnp.tile(achieved, (GOAL_CANDIDATES, 1)))
+        if isinstance(getattr(self.env.task, "goals", None), Relative):
+            return goals[0]
+        distance = self.env.distance(achieved, goals)
+        suits = (distance >= self.env.task.within) & (distance <= farthest)
+        # Where none suits, the nearest that is not reached yet.
+        rank = jnp.where(suits, -jnp.inf, jnp.where(distance < self.env.task.within, jnp.inf, distance))
+        return goals[jnp.argmin(rank)]
 
     def _step_fn(
         self, learner: Any, carry: Carry, goal: Array, key: Key, count: Array
@@ -187,6 +226,11 @@ class Simulation:
 
     def _first_plan(self) -> ActionPlan | None:
         return first_plan(self.env.num_envs, self.actor.chunk, self.env.spec.action_dim)
+
+    def _farthest(self) -> np.float32:
+        """The largest distance between a start and its goal in a sample of the environment's episodes."""
+        keys = jax.random.split(jax.random.fold_in(self._key, 0), EPISODES)
+        return np.float32(FARTHER * max(float(self._reset(key, self.goal)[2].distance) for key in keys))
 
     def _measured(self) -> float:
         """Median seconds of a compiled step; the environment is reset afterwards."""

@@ -20,3 +20,9 @@ def shipped(name: str) -> Path:
     if name not in shipped_names():
         raise unknown("shipped policy", name, shipped_names())
     return FOLDER / f"{name}{SUFFIX}"
+
+
+def picture(name: str) -> Path | None:
+    """A small PNG of a shipped policy at work; None if it has none."""
+    path = shipped(name).with_suffix(".png")
+    return path if path.is_file() else None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from homing.config.offpolicy import offline
 from homing.config.presets import preset
 from homing.config.run import RunConfig, to_json
 from homing.errors import HomingError
@@ -31,6 +33,7 @@ Card = dict[str, Any]
 SCORE = "success_any"
 # In the order of a card's table; others follow by name.
 FIRST = ("success_any", "success_end", "time_near_goal", "final_distance")
+FIRST_OF_CHAIN = ("reached", "reached_all", "fell")
 
 
 _TRAIN = fields({"batch_size": COUNT, "num_envs": COUNT}, "an object of training settings")
@@ -44,16 +47,26 @@ _CONFIG: dict[str, Check] = {
     "imports": listed(TEXT, "a list of modules"),
     "train": _TRAIN,
 }
+_SCORES = listed(each(METRIC, "scores of a seed"), "a list of scores")
+_CHAIN: dict[str, Check] = {
+    "by": TEXT,
+    "env": TEXT,
+    "episodes": COUNT,
+    "length": COUNT,
+    "steps": COUNT,
+    "scores": _SCORES,
+}
 _CARD: dict[str, Check] = {
     "run": TEXT,
     "which": TEXT,
     "iteration": COUNT,
     "config": fields(_CONFIG, "a run's settings"),
     "changed": OBJECT,
-    "scores": listed(each(METRIC, "scores of a seed"), "a list of scores"),
+    "scores": _SCORES,
     "step": COUNT,
     "updates": COUNT,
     "measured": fields({"by": TEXT, "env": TEXT, "episodes": COUNT}, "an evaluation"),
+    "chain": fields(_CHAIN, "an evaluation of chains"),
     "trained": fields(SESSION, "a session"),
     "seeds": listed(SEED, "a list of seeds"),
     "chosen": TEXT,
@@ -67,7 +80,8 @@ def check_card(card: Any) -> Card:
         raise HomingError("its card is no object")
     if wrong := fault(card, _CARD):
         raise HomingError(f"its card is wrong: {wrong}")
-    if any(not SEED.holds(row.get("seed")) for row in card.get("scores", ())):
+    rows = [*card.get("scores", ()), *card.get("chain", {}).get("scores", ())]
+    if any(not SEED.holds(row.get("seed")) for row in rows):
         raise HomingError("its card has scores without a seed")
     return {"scores": [], **card}
 
@@ -82,7 +96,7 @@ def run_card(folder: RunFolder, config: RunConfig, which: str, iteration: int) -
         "run": folder.path.name,
         "which": which,
         "iteration": iteration,
-        "config": to_json(config),
+        "config": _settings(config),
         "changed": changed(config),
         "scores": [_scores(row) for row in rows],
     }
@@ -94,10 +108,19 @@ def run_card(folder: RunFolder, config: RunConfig, which: str, iteration: int) -
     return card
 
 
+def _settings(config: RunConfig) -> Card:
+    """A run's settings; of a dataset only the name, not where it lay."""
+    settings = to_json(config)
+    if config.data is not None:
+        settings["data"] = {"path": Path(config.data.path).name, "sha256": config.data.sha256}
+    return settings
+
+
 def changed(config: RunConfig) -> Card:
     """Settings that differ from the preset, as it is now, by dotted name."""
     usual = preset(config.agent, config.preset, config.env)
-    pairs = ((config.train, usual.train), (config.settings, usual.agent))
+    train = usual.train if config.data is None else offline(usual.train)
+    pairs = ((config.train, train), (config.settings, usual.agent))
     differ: Card = {}
     for ours, theirs in pairs:
         theirs = _flat(dataclasses.asdict(theirs))
@@ -149,6 +172,19 @@ def measured_again(card: Mapping[str, Any], results: Mapping[str, Any], seed: in
     return {**card, "scores": results["seeds"], "measured": measured}
 
 
+def with_chain(card: Mapping[str, Any], results: Mapping[str, Any], seed: int) -> Card:
+    """The card with results of `homing.evaluate` along chains of goals beside its scores."""
+    chain = {
+        "by": f"a separate evaluation with reset seed {seed}",
+        "env": results["env"],
+        "episodes": results["episodes"],
+        "length": results["chain"],
+        "steps": results["chain_steps"],
+        "scores": results["seeds"],
+    }
+    return {**card, "chain": chain}
+
+
 def best_seed(card: Mapping[str, Any]) -> int | None:
     """The seed with the highest success rate; ties are broken by the time near the goal."""
     rows = [row for row in card["scores"] if SCORE in row]
@@ -170,7 +206,7 @@ def markdown(name: str, card: Mapping[str, Any], size: int) -> str:
         ("file", _file(card, size)),
     ]  # fmt: skip
     lines = [f"## {name}", "", "| | |", "|---|---|", *(f"| {k} | {v} |" for k, v in facts if v), ""]
-    return "\n".join(lines + _table(card))
+    return "\n".join(lines + _table(card) + _chain_table(card))
 
 
 def _file(card: Mapping[str, Any], size: int) -> str:
@@ -184,11 +220,27 @@ def _table(card: Mapping[str, Any]) -> list[str]:
     scores, measured = card["scores"], card.get("measured")
     if not scores or not measured:
         return ["It was not evaluated.", ""]
-    names = {name for row in scores for name in row} - {"seed"}
-    order = [*(n for n in FIRST if n in names), *sorted(names - set(FIRST))]
     episodes, env = measured.get("episodes", "?"), _code(measured.get("env"))
     head = [f"Measured by {measured.get('by', '?')}: {episodes} episodes in {env}.", ""]
-    head += ["| seed | " + " | ".join(str(row["seed"]) for row in scores) + " |"]
+    return head + _rows(scores, FIRST)
+
+
+def _chain_table(card: Mapping[str, Any]) -> list[str]:
+    """Fractions of goals reached along chains, of every seed."""
+    chain = card.get("chain", {})
+    if not chain.get("scores"):
+        return []
+    what = f"{chain.get('length', '?')} goals one after the other, without a reset"
+    where = f"{chain.get('episodes', '?')} chains in {_code(chain.get('env'))}"
+    head = f"{what}, with {chain.get('steps', '?')} steps for each: {where}, by {chain.get('by', '?')}."
+    return [head, "", *_rows(chain["scores"], FIRST_OF_CHAIN)]
+
+
+def _rows(scores: Sequence[Mapping[str, Any]], first: Sequence[str]) -> list[str]:
+    """A table with a column for each seed, and the metrics `first` in this order."""
+    names = {name for row in scores for name in row} - {"seed"}
+    order = [*(n for n in first if n in names), *sorted(names - set(first))]
+    head = ["| seed | " + " | ".join(str(row["seed"]) for row in scores) + " |"]
     head += ["|---" + "|---:" * len(scores) + "|"]
     body = [
         f"| {name} | " + " | ".join(f"{row[name]:.4g}" if name in row else "" for row in scores) + " |"
@@ -210,11 +262,12 @@ def _differences(card: Mapping[str, Any]) -> str:
 def _training(card: Mapping[str, Any]) -> str:
     if "step" not in card:
         return ""
-    train = card.get("config", {}).get("train", {})
-    parts = [f"{card['step']:,} environment steps"]
+    config = card.get("config", {})
+    train, data = config.get("train", {}), config.get("data")
+    parts = [f"{card['step']:,} environment steps"] if data is None else ["a dataset"]
     parts += [f"{card['updates']:,} updates"] if "updates" in card else []
     parts += [f"batch size {train['batch_size']}"] if "batch_size" in train else []
-    parts += [f"{train['num_envs']} environments"] if "num_envs" in train else []
+    parts += [f"{train['num_envs']} environments"] if "num_envs" in train and data is None else []
     return ", ".join(parts) + (f"; the {card['which']} policy" if "which" in card else "")
 
 

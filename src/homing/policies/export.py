@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from homing.errors import ConfigError, HomingError
-from homing.policies.card import SCORE, best_seed, exported, measured_again
+from homing.policies import hugging_face, onnx_export
+from homing.policies.card import SCORE, best_seed, exported, measured_again, with_chain
 from homing.policies.store import Policies, Which, check_file, find_policies, write_policies
 from homing.runs.policy_files import finite_seeds, halves
 from homing.runs.stats import aggregate
@@ -20,6 +21,7 @@ from homing.training.seeds import evaluate_learners
 
 # Starts and goals of an export's evaluation are those of no run: runs fold theirs from small seeds.
 FRESH = 20_261_115
+ONNX = ".onnx"
 
 
 def export(
@@ -30,8 +32,10 @@ def export(
     which: Which = "last",
     episodes: int | None = None,
     half: bool = False,
+    chain: int | None = None,
+    chain_steps: int | None = None,
 ) -> Path:
-    """`homing.export`."""
+    """Write a policy file."""
     check_file(out)
     policies = find_policies(run, which)
     seeds, how = chosen_seeds(policies, seed)
@@ -39,7 +43,46 @@ def export(
     card = exported(chosen.card, seeds, how)
     if episodes is not None:
         card = measured_again(card, evaluated(chosen, None, episodes, FRESH), FRESH)
+    if chain is not None:
+        found = evaluated(chosen, None, episodes, FRESH, chain=chain, chain_steps=chain_steps)
+        card = with_chain(card, found, FRESH)
     return write_policies(out, dataclasses.replace(chosen, card=card), half)
+
+
+def export_as(run: str | Path, out: str | Path, hf: bool, license: str, **options: Any) -> Path:
+    """`homing.export`: a policy file, an ONNX model, or a folder for a model hub."""
+    if hf:
+        return export_folder(run, out, license, **options)
+    if Path(out).suffix != ONNX:
+        return export(run, out, **options)
+    unused = [name for name in ("episodes", "half", "chain", "chain_steps") if options.pop(name, None)]
+    if unused:
+        raise ConfigError(f"an ONNX file has no model card and 32-bit weights; leave out {', '.join(unused)}")
+    return export_graph(run, out, **options)
+
+
+def export_folder(run: str | Path, out: str | Path, license: str, **options: Any) -> Path:
+    """A folder for a model hub: the policy file and its model card; `options` are those of `export`."""
+    folder = hugging_face.check_folder(out, license)
+    path = export(run, hugging_face.policy_file(folder), **options)
+    hugging_face.write_card(path, license)
+    return folder
+
+
+def export_graph(
+    run: str | Path, out: str | Path, *, seed: int | str = "best", which: Which = "last"
+) -> Path:
+    """One policy as an ONNX model."""
+    onnx_export.library()
+    if Path(out).is_dir():
+        raise ConfigError(f"{out} is a folder; name a file in it")
+    policies = find_policies(run, which)
+    seeds, _ = chosen_seeds(policies, seed)
+    if len(seeds) != 1:
+        raise ConfigError(
+            f"an ONNX file holds one policy; choose one of the seeds {', '.join(map(str, seeds))}"
+        )
+    return onnx_export.export_onnx(policies, out, *seeds)
 
 
 def rounded(policies: Policies) -> Policies:

@@ -15,7 +15,7 @@ from homing.config.decoding import decode
 from homing.errors import ConfigError, HomingError, nearest
 from homing.policies import checks
 from homing.policies.bundled import shipped, shipped_names
-from homing.policies.card import check_card, run_card
+from homing.policies.card import Card, check_card, run_card
 from homing.runs.folder import RunFolder
 from homing.runs.policy_files import (
     finite_seeds,
@@ -226,6 +226,16 @@ def read_policies(path: str | Path) -> Policies:
             raise HomingError(
                 f"{path} does not fit this version of Homing ({reason}); export it again from its run"
             ) from error
+
+
+def read_card(path: str | Path) -> Card:
+    """The model card in a policy file, from its header alone; no array is read."""
+    path = Path(path)
+    with open_plain(path) as opened:
+        content = TensorFile(path, opened).content
+    if not isinstance(content, dict) or "card" not in content:
+        raise HomingError(f"{path} has no card; export it again from its run")
+    return check_card(content["card"])
 
 
 def _policies(file: TensorFile) -> Policies:

@@ -92,6 +92,12 @@ TRAINING = {
     ),
     "train/reached": Metric("reached fraction", "fraction of a batch's goals that its episodes reach", True),
     "train/fails": Metric("failing fraction", "fraction of transitions whose episode terminates soon", True),
+    "train/bc_loss": Metric(
+        "behaviour cloning loss", "−log π of stored actions, for each action dimension (`bc_weight`)"
+    ),
+    "train/action_error": Metric(
+        "action error", "root mean square of the dataset's actions minus the policy's", False, "low"
+    ),
     "train/reward": Metric("reward", "mean over the transitions learned from, relabelled goals included"),
     "train/value_loss": Metric("value loss", "squared error of the value function"),
     "train/policy_loss": Metric("policy loss", "PPO's clipped surrogate objective, negated"),
@@ -136,6 +142,9 @@ CHAINS = {
 COSTS = {
     "speed/env_steps_per_second": Metric(
         "environment steps per second", "all seeds together, without evaluation"
+    ),
+    "speed/updates_per_second": Metric(
+        "updates per second", "all seeds together, without evaluation; where training collects nothing"
     ),
     "time/elapsed": Metric("elapsed time", "seconds of training and evaluation so far", False, "low"),
     "time/evaluation": Metric("evaluation time", "seconds of the last evaluation", False, "low"),

@@ -13,7 +13,7 @@ from typing import Any
 from homing.report.films import KINDS, film_size, read_film
 from homing.report.reading import RunRecord, printable, short_names
 
-SCRIPTS = ("base.js", "chart.js", "sections.js", "app.js")
+SCRIPTS = ("base.js", "keys.js", "save.js", "chart.js", "sections.js", "app.js")
 FILM_BYTES, FILMS_BYTES = 12 * 2**20, 80 * 2**20  # of one embedded film, and of all
 
 

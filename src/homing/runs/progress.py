@@ -79,7 +79,16 @@ class Story:
             self.name = next((name for name in CURVES if name in row), self.name)
             if self.name in row:
                 self.curves.setdefault(row["seed"], []).append(row[self.name])
-            self.speed = row.get("speed/env_steps_per_second", self.speed)
+            self.speed = row.get(f"speed/{self._counted}_per_second", self.speed)
+
+    @property
+    def _counted(self) -> str:
+        return "env_steps" if self.plan.collects else "updates"
+
+    @property
+    def unit(self) -> str:
+        """What is counted: steps of environments, or updates where nothing is collected."""
+        return "steps" if self.plan.collects else "updates"
 
     @property
     def step(self) -> int:
@@ -131,13 +140,13 @@ class Lines:
         assert story is not None
         story.iteration = iteration
         story.add(rows)
-        parts = [f"{human_count(story.step):>6} of {human_count(story.plan.total_steps)} steps"]
+        parts = [f"{human_count(story.step):>6} of {human_count(story.plan.total_steps)} {story.unit}"]
         if story.name in summary:
             s = summary[story.name]
             score = f"{story.name.removeprefix('eval/')} {s['iqm']:.3f}"
             parts.append(score + (f" [{s['low']:.3f}, {s['high']:.3f}]" if s["seeds"] > 1 else ""))
         if story.speed:
-            parts.append(f"{human_count(story.speed)} steps/s")
+            parts.append(f"{human_count(story.speed)} {story.unit}/s")
         if story.seconds_left:
             parts.append(f"{human_time(story.seconds_left)} left")
         self.say("  ".join(parts))
@@ -192,9 +201,9 @@ class Screen:
         if story is None:
             return Group()
         plan = story.plan
-        head = [f"{human_count(story.step)} of {human_count(plan.total_steps)} steps"]
+        head = [f"{human_count(story.step)} of {human_count(plan.total_steps)} {story.unit}"]
         if story.speed:
-            head.append(f"{human_count(story.speed)} steps/s")
+            head.append(f"{human_count(story.speed)} {story.unit}/s")
         head.append(f"{human_time(time.monotonic() - story.begun)} gone")
         if story.seconds_left is not None:
             head.append(f"{human_time(story.seconds_left)} left")

@@ -16,6 +16,7 @@ from scipy import stats
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
+FEW_SEEDS = 5  # intervals of fewer seeds are too narrow
 
 Scores = Mapping[str, Any] | Sequence[float] | np.ndarray
 
@@ -214,3 +215,13 @@ def aggregate(metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
         }
         for i, name in enumerate(arrays)
     }
+
+
+def interval_caveat(seeds: int) -> str | None:
+    """What to say of the interval of few seeds; None for one seed, which has none, and for enough of them.
+
+    A bootstrap interval lies within the range of its n values, which holds the median with probability 1 − 2^(1−n).
+    """
+    if not 1 < seeds < FEW_SEEDS:
+        return None
+    return f"the interval of {seeds} seeds is too narrow: it covers at most {1 - 2.0 ** (1 - seeds):.0%}, not 95 %"

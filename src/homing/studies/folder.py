@@ -14,7 +14,7 @@ from typing import Any
 from homing.config.run import RunConfig, to_json
 from homing.errors import ConfigError, HomingError
 from homing.runs.folder import LOCK, TOGETHER, RunFolder, write_json, write_whole
-from homing.studies import spec
+from homing.studies import claims, spec
 from homing.studies.points import Choice, Point
 
 STUDY, CHOICE, ASKED, LABELS, PROGRAM, STATE, LOG = (
@@ -187,7 +187,7 @@ class StudyFolder:
         if self.finished(program):
             return "finished"
         status = program.state()["status"]
-        if program.in_use():
+        if program.in_use() or claims.is_claimed(program.path):
             return "running"
         return "interrupted" if status == "running" else status
 

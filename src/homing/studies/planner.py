@@ -1,9 +1,8 @@
-"""Planning of a study: which runs train together as one program, and their time, memory and disk use."""
+"""Planning of a study: which runs train together as one program."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,180 +12,12 @@ from homing.agents import make_agent
 from homing.config.plan import Schedule, human_bytes
 from homing.config.run import RunConfig
 from homing.errors import ConfigError
-from homing.runs.progress import human_count, human_time
 from homing.studies import speeds
 from homing.studies.points import Point
+from homing.studies.programs import Machine, Program, StudyPlan
 from homing.training.build import Parts, build
 from homing.training.population import can_vary, differing, shape_of
 from homing.types import bytes_of
-
-# Rough sizes of a seed's metrics and policy files.
-METRICS_BYTES_PER_ROW = 1_000
-POLICY_FILES = 2
-
-
-@dataclasses.dataclass(frozen=True)
-class Machine:
-    """The device that programs will run on."""
-
-    device: str
-    free_bytes: int | None
-    workers: int = 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Program:
-    """Runs of the same shapes, trained as one compiled program."""
-
-    points: tuple[Point, ...]
-    plan: Schedule
-    """The plan for the seeds of all runs."""
-
-    @property
-    def id(self) -> str:
-        """A readable, unique name."""
-        names = [point.name for point in self.points]
-        mark = hashlib.sha256("\n".join(names).encode()).hexdigest()[:6]
-        more = f"+{len(names) - 1}" if len(names) > 1 else ""
-        return f"{names[0][:80]}{more}-{mark}"
-
-    @property
-    def seeds(self) -> int:
-        """Total number of seeds."""
-        return self.plan.seeds
-
-    @property
-    def values(self) -> list[str]:
-        """Settings that differ inside the program."""
-        return differing([point.config for point in self.points])
-
-    @property
-    def checkpoint_bytes(self) -> int:
-        """Peak bytes of checkpoints on disk; an old one is kept until the new one is complete."""
-        parts = self.plan.bytes_by_part
-        each = sum(parts.get(name, 0) for name in ("replay", "learner", "environments"))
-        return (self.points[0].config.save.keep_checkpoints + 1) * each * self.seeds
-
-    @property
-    def result_bytes(self) -> int:
-        """Bytes of the results: policies (a third of a learner with Adam) and metrics."""
-        policies = POLICY_FILES * self.plan.bytes_by_part["learner"] // 3
-        return self.seeds * (policies + METRICS_BYTES_PER_ROW * self.plan.epochs)
-
-    def seconds(self, entries: Sequence[dict[str, Any]]) -> tuple[float, str] | None:
-        """Duration, and whether it is measured or estimated from a similar program; None if unknown."""
-        found = speeds.nearest(entries, self.points[0].config, self.seeds)
-        if found is None:
-            return None
-        entry, kind = found
-        steps = self.seeds * self.plan.total_steps
-        evaluations = self.plan.epochs * entry["evaluation_seconds"] * self.seeds / entry["seeds"]
-        return steps / entry["steps_per_second"] + evaluations, kind
-
-
-@dataclasses.dataclass(frozen=True)
-class StudyPlan:
-    """The programs of a study in the order of execution, and their total cost."""
-
-    programs: tuple[Program, ...]
-    machine: Machine
-
-    @property
-    def runs(self) -> int:
-        """Total number of runs."""
-        return sum(len(program.points) for program in self.programs)
-
-    @property
-    def seeds(self) -> int:
-        """Total number of seeds."""
-        return sum(program.seeds for program in self.programs)
-
-    @property
-    def steps(self) -> int:
-        """Total number of environment steps."""
-        return sum(program.seeds * program.plan.total_steps for program in self.programs)
-
-    @property
-    def memory(self) -> int:
-        """Bytes of the largest program."""
-        return max((program.plan.bytes_in_all for program in self.programs), default=0)
-
-    @property
-    def disk(self) -> int:
-        """Bytes of all results, and of the largest checkpoints that can exist at the same time."""
-        largest = sorted((program.checkpoint_bytes for program in self.programs), reverse=True)
-        return sum(program.result_bytes for program in self.programs) + sum(largest[: self.machine.workers])
-
-    def summary(self) -> dict[str, Any]:
-        """The plan as plain values."""
-        entries = speeds.known(self.machine.device)
-        times = [program.seconds(entries) for program in self.programs]
-        known = [time for time in times if time is not None]
-        return {
-            "programs": len(self.programs),
-            "runs": self.runs,
-            "seeds": self.seeds,
-            "steps": self.steps,
-            "device": self.machine.device,
-            "workers": self.machine.workers,
-            "memory_bytes": self.memory,
-            "free_bytes": self.machine.free_bytes,
-            "disk_bytes": self.disk,
-            "seconds": _wall([time[0] for time in known], self.machine.workers) if known else None,
-            "programs_without_time": len(times) - len(known),
-            "estimated": any(kind == "estimated" for _, kind in known),
-            "each": [
-                {
-                    "id": program.id,
-                    "runs": [point.name for point in program.points],
-                    "together": program.values,
-                    "seeds": program.seeds,
-                    "steps": program.plan.total_steps,
-                    "memory_bytes": program.plan.bytes_in_all,
-                    "seconds": None if time is None else time[0],
-                }
-                for program, time in zip(self.programs, times, strict=True)
-            ],
-        }
-
-    def lines(self) -> str:
-        """One line per program, with the settings that differ between its runs."""
-        lines = []
-        for program in self.programs:
-            together = f", {len(program.points)} runs that differ in {', '.join(program.values)}"
-            lines.append(f"{program.id}: {program.seeds} seeds{together if len(program.points) > 1 else ''}")
-        return "\n".join(lines)
-
-    def __str__(self) -> str:
-        summary = self.summary()
-        free = "" if summary["free_bytes"] is None else f" of {human_bytes(summary['free_bytes'])}"
-        return "\n".join(
-            [
-                f"{summary['programs']} programs train {summary['runs']} runs with {summary['seeds']} seeds, "
-                f"{human_count(summary['steps'])} steps",
-                f"time     {_time_line(summary)}",
-                f"memory   up to {human_bytes(summary['memory_bytes'])}{free} on {summary['device']}",
-                f"disk     up to {human_bytes(summary['disk_bytes'])}",
-            ]
-        )
-
-
-def _time_line(summary: dict[str, Any]) -> str:
-    if summary["seconds"] is None:
-        return "unknown: no measurements on this device; measure with `homing study plan --measure`"
-    how = "estimated from similar runs" if summary["estimated"] else "from measured speeds"
-    missing = summary["programs_without_time"]
-    rest = f", without {missing} programs of unknown speed" if missing else ""
-    workers = f" with {summary['workers']} workers" if summary["workers"] > 1 else ""
-    return f"{human_time(summary['seconds'])}{workers} ({how}, compilation excluded{rest})"
-
-
-def _wall(seconds: Sequence[float], workers: int) -> float:
-    """Makespan of a greedy schedule, longest first."""
-    ends = [0.0] * workers
-    for each in sorted(seconds, reverse=True):
-        ends[ends.index(min(ends))] += each
-    return max(ends)
 
 
 def plan(

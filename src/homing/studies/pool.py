@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from homing.errors import ConfigError
+from homing.studies import claims
 from homing.studies.folder import ProgramFolder, StudyFolder
 from homing.system import hardware
 
 POLL_SECONDS = 0.2
+TAKEN = 75  # exit code of a process whose program another has claimed
 JAX_MEMORY_FRACTION = 0.75  # of a GPU's memory, JAX's default for XLA_PYTHON_CLIENT_MEM_FRACTION
 
 
@@ -70,8 +72,14 @@ def local_machine(cpu: bool, workers: int | None) -> tuple[str, int | None, list
 class Pool:
     """Worker processes that train programs; on a signal they save a checkpoint and stop."""
 
-    def __init__(self, study: StudyFolder, slots: Sequence[dict[str, str]], say: Callable[[str], None]):
-        self.study, self.say = study, say
+    def __init__(
+        self,
+        study: StudyFolder,
+        slots: Sequence[dict[str, str]],
+        say: Callable[[str], None],
+        options: Sequence[str] = (),
+    ):
+        self.study, self.say, self.options = study, say, options
         self.free = list(slots)
         self.running: dict[str, tuple[subprocess.Popen[bytes], dict[str, str], ProgramFolder]] = {}
         self.signum: int | None = None
@@ -80,10 +88,19 @@ class Pool:
     def run(self, programs: Sequence[ProgramFolder], ended: Callable[[ProgramFolder, int], None]) -> int:
         """Run all programs, one per worker at a time; returns the signal that stopped the pool, or 0."""
         waiting = list(programs)
+        return self.serve(lambda: waiting.pop(0) if waiting else None, lambda: not waiting, ended)
+
+    def serve(
+        self,
+        take: Callable[[], ProgramFolder | None],
+        exhausted: Callable[[], bool],
+        ended: Callable[[ProgramFolder, int], None],
+    ) -> int:
+        """Run programs as `take` hands them out, until there are no more; returns as `run` does."""
         with self:
-            while (waiting or self.running) and self.signum is None:
-                while waiting and self.free:
-                    self._start(waiting.pop(0))
+            while (not exhausted() or self.running) and self.signum is None:
+                while self.free and (program := take()) is not None:
+                    self._start(program)
                 time.sleep(POLL_SECONDS)
                 self._collect(ended)
             self._stop_all(ended)
@@ -95,7 +112,7 @@ class Pool:
         # In a new session, so that Ctrl-C reaches it only through the pool.
         with open(program.log, "ab") as log:
             process = subprocess.Popen(
-                worker_command(self.study.path, program.id),
+                [*worker_command(self.study.path, program.id), *self.options],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -153,7 +170,7 @@ def worker_command(study: Path, id: str) -> list[str]:
 def note_death(program: ProgramFolder, code: int) -> None:
     """Record the state of a process that ended without writing one: killed, or out of memory."""
     state = program.state()
-    if state["status"] != "running" or program.in_use():
+    if state["status"] != "running" or program.in_use() or claims.is_claimed(program.path):
         return
     if code in (128 + signal.SIGTERM, 128 + signal.SIGINT):
         program.write_state("stopped", **{k: v for k, v in state.items() if k != "status"})

@@ -40,7 +40,7 @@ class Where:
             raise unknown("executor", self.executor, EXECUTORS)
 
 
-EXECUTORS = ("local", "slurm", "submitit-local")
+EXECUTORS = ("local", "workers", "slurm", "submitit-local")
 
 
 def default_folder(name: str, choice: Choice) -> Path:
@@ -85,6 +85,8 @@ def machine_of(where: Where) -> tuple[planner.Machine, list[dict[str, str]]]:
     if where.executor == "slurm":
         limit = int(where.cluster.get("array_parallelism", 1) or 1)
         return planner.Machine("the cluster's device", where.memory, limit), []
+    if where.executor == "workers":
+        return planner.Machine("a worker's device", where.memory, where.workers or 1), []
     device, free, slots = local_machine(where.cpu, where.workers)
     return planner.Machine(device, where.memory or free, len(slots)), slots
 
@@ -177,6 +179,10 @@ def _retry(folder: StudyFolder, names: set[str], where: Where, say: Say) -> int:
 
 
 def _execute(folder: StudyFolder, left: Sequence[ProgramFolder], where: Where, say: Say) -> int:
+    if where.executor == "workers":
+        from homing.studies import shared
+
+        return shared.open_programs(folder, left, where, say)
     if where.executor != "local":
         from homing.studies import cluster
 

@@ -47,6 +47,7 @@ def note(study: StudyFolder, program: ProgramFolder) -> None:
     configs = [study.config(name) for name in program.runs]
     rows = [row for name in program.runs for row in study.run(name).rows()]
     sessions = study.run(program.runs[0]).sessions()
+    rows = [row for row in rows if all(name in row for name in FIELDS)]  # there is no speed at step 0
     if not rows or not sessions:
         return
     # Medians, since the first evaluation includes late compilation.

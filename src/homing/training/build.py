@@ -5,30 +5,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-from homing.agents import Agent, OffPolicyAgent, make_agent
+import jax
+
+from homing.agents import Agent, OffPolicyAgent, agent_types, make_agent
 from homing.config.offpolicy import TrainConfig
 from homing.config.onpolicy import OnPolicyConfig, OnPolicyPlan
 from homing.config.plan import Schedule
-from homing.config.run import RunConfig
+from homing.config.run import DataFile, RunConfig
+from homing.data.replay import Stored
+from homing.datasets import check_dataset, read_dataset, stored
 from homing.envs import make
 from homing.envs.base import GoalEnv
 from homing.errors import ConfigError
 from homing.training import offpolicy, onpolicy
 from homing.training.loop import Loop
+from homing.training.seeds import cpu_device
 
 
 class Parts(NamedTuple):
-    """What a run is made of; nothing is allocated or compiled yet."""
+    """What a run is made of; nothing is compiled yet, and only a dataset is allocated, on the host."""
 
     env: GoalEnv
     eval_env: GoalEnv
     agent: Agent
     plan: Schedule
+    data: Stored | None = None
+    """What there is to learn from, where nothing is collected."""
+    data_file: DataFile | None = None
+    """The file that it was read from, with its digest."""
 
     @property
     def loop(self) -> Loop:
         """The training loop of one seed."""
-        return make_loop(self.env, self.agent, self.plan)
+        return make_loop(self.env, self.agent, self.plan, self.data)
 
 
 def build(config: RunConfig) -> Parts:
@@ -43,7 +52,27 @@ def build(config: RunConfig) -> Parts:
     env = _cut_short(env, config)
     agent = make_agent(config.settings, env.spec)
     check_relabelled_reward(config, env, agent)
-    return Parts(env, eval_env, agent, make_plan(config.train, env, agent, seeds=len(config.seeds)))
+    seeds = len(config.seeds)
+    if config.data is None:
+        check_needs_no_data(config)
+        return Parts(env, eval_env, agent, make_plan(config.train, env, agent, seeds))
+    dataset = read_dataset(config.data.path, config.data.sha256)
+    check_dataset(dataset, env, agent)
+    plan = offpolicy.make_plan(config.train, env, agent, seeds, dataset.transitions)  # type: ignore[arg-type]
+    with jax.default_device(
+        cpu_device()
+    ):  # where memory is short, the plan says so before the device is filled
+        data = stored(dataset, env, plan.buffer_shape)
+    return Parts(env, eval_env, agent, plan, data, DataFile(config.data.path, dataset.sha256))
+
+
+def check_needs_no_data(config: RunConfig) -> None:
+    """Refuse to train an agent without the dataset that it needs."""
+    if getattr(agent_types(config.agent)[1], "needs_data", False):
+        raise ConfigError(
+            f"{config.agent} learns from a dataset and collects nothing: pass --data FILE.npz; "
+            "`homing data export POLICY` writes one"
+        )
 
 
 def _cut_short(env: GoalEnv, config: RunConfig) -> GoalEnv:
@@ -117,7 +146,7 @@ def make_plan(config: TrainConfig | OnPolicyConfig, env: GoalEnv, agent: Any, se
     return offpolicy.make_plan(config, env, agent, seeds)
 
 
-def make_loop(env: GoalEnv, agent: Agent, plan: Schedule) -> Loop:
+def make_loop(env: GoalEnv, agent: Agent, plan: Schedule, data: Stored | None = None) -> Loop:
     """The loop that carries out a plan: `init`, `epoch` and `evaluate` for one seed."""
     kind = onpolicy.OnPolicy if isinstance(plan, OnPolicyPlan) else offpolicy.OffPolicy
-    return kind(env, agent, plan)  # type: ignore[arg-type]
+    return kind(env, agent, plan, data)  # type: ignore[arg-type]

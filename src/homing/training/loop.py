@@ -24,8 +24,8 @@ COLLECT, EVALUATE, SPREAD, MEASURE = 0, 1, 2, 3
 class TrainState(struct.PyTreeNode):
     """A run of one seed between two iterations: arrays only. Counters that seeds share are arguments."""
 
-    env: EnvState
-    replay: Any  # the replay buffer; () for on-policy training
+    env: Any  # the EnvState; () where nothing is collected
+    replay: Any  # the replay buffer; () for on-policy training and with a dataset
     learner: Any
     average: Any  # moving average of the learner's parameters; () without `policy_ema`
     key: Key  # never changes: an iteration's key is folded from it
@@ -45,18 +45,23 @@ class Loop(Protocol):
     def agent(self) -> Agent: ...
     @property
     def plan(self) -> Schedule: ...
+    @property
+    def data(self) -> Any: ...
     def init(self, key: Key) -> TrainState: ...
     def epoch(self, train: TrainState, start: Array, stop: Array) -> tuple[TrainState, Metrics]: ...
     def evaluate(self, train: TrainState, iteration: Array, env: GoalEnv) -> Metrics: ...
 
 
-def first_state(env: GoalEnv, agent: Agent, replay: Any, key: Key, averaged: bool = False) -> TrainState:
-    """A seed before its first step."""
+def first_state(
+    env: GoalEnv | None, agent: Agent, replay: Any, key: Key, averaged: bool = False
+) -> TrainState:
+    """A seed before its first step; without an environment where nothing is collected."""
     k_env, k_learner, k_run = jax.random.split(key, 3)
     learner = agent.init(k_learner)
     # Copies: what is donated to a program must not appear in it twice.
     average = jax.tree.map(jnp.copy, parameters(learner)) if averaged else ()
-    return TrainState(env=env.reset(k_env), replay=replay, learner=learner, average=average, key=k_run)
+    state = () if env is None else env.reset(k_env)
+    return TrainState(env=state, replay=replay, learner=learner, average=average, key=k_run)
 
 
 def averaged(average: Any, learner: Any, decay: float) -> Any:
@@ -127,7 +132,6 @@ def sizes_of(env: GoalEnv, agent: Agent) -> Sizes:
 
 def all_finite(train: TrainState) -> Array:
     """[] bool: no NaN or infinity in what was learned or in what the policy sees."""
-    leaves = [
-        x for x in jax.tree.leaves((train.learner, train.env.obs)) if jnp.issubdtype(x.dtype, jnp.floating)
-    ]
+    seen = train.env.obs if isinstance(train.env, EnvState) else ()
+    leaves = [x for x in jax.tree.leaves((train.learner, seen)) if jnp.issubdtype(x.dtype, jnp.floating)]
     return jnp.stack([jnp.all(jnp.isfinite(x)) for x in leaves]).all()

@@ -50,7 +50,8 @@ class Member:
         record: the folder at the checkpoint that the run goes on from; None at its start
         """
         self._compare(iteration, plan, record, warn)
-        rows = self.folder.cut_back(iteration)
+        # Without a checkpoint the evaluation at the start is made again too, with the same result.
+        rows = self.folder.cut_back(iteration if record is not None else -1)
         self.written = RowDigest(rows)
         if record is not None:
             self.broken = set(record.diverged)
@@ -62,15 +63,15 @@ class Member:
         """Say which rows are missing or changed, and keep the file as it was found."""
         rows = self.folder.rows()
         if record is None:
-            if rows:
-                last = max(row["iteration"] for row in rows)
+            if last := max((row["iteration"] for row in rows), default=0):
                 warn(
                     f"there is no checkpoint: {self.folder.path} starts again from step 0. "
                     f"Its metrics up to iteration {last} are kept in {self.folder.keep_metrics()}"
                 )
             return
         there = [row for row in rows if row["iteration"] <= iteration]
-        evaluations = evaluations_up_to(plan, iteration)
+        at_start = [0] if self.config.save.eval_at_start else []
+        evaluations = at_start + evaluations_up_to(plan, iteration)
         difference = row_differences(there, record, evaluations, self.config.seeds)
         if difference is None:
             return

@@ -14,7 +14,7 @@ from homing.compile import xla
 from homing.config.offpolicy import Plan, TrainConfig
 from homing.config.plan import Sizes
 from homing.data import replay
-from homing.data.replay import EpisodeIndex, ReplayBuffer
+from homing.data.replay import EpisodeIndex, ReplayBuffer, Stored
 from homing.data.rollout import unroll
 from homing.data.view import EnvRewards, ReplayView
 from homing.envs.base import GoalEnv
@@ -37,15 +37,26 @@ MEASURED_BATCHES = 32
 
 @dataclasses.dataclass(frozen=True)
 class OffPolicy:
-    """One agent in one environment, by a plan. `iteration` counts from 0, the prefill included."""
+    """One agent in one environment, by a plan. `iteration` counts from 0, the prefill included.
+
+    With `data`, all seeds learn from the same stored transitions, and no environment is stepped but to evaluate.
+    """
 
     env: GoalEnv
     agent: OffPolicyAgent
     plan: Plan
+    data: Stored | None = None
 
     def init(self, key: Key) -> TrainState:
-        buffer = replay.empty(self.plan.buffer_shape)
-        return first_state(self.env, self.agent, buffer, key, self.plan.config.policy_ema > 0)
+        keeps_average = self.plan.config.policy_ema > 0
+        if self.data is None:
+            return first_state(self.env, self.agent, replay.empty(self.plan.buffer_shape), key, keeps_average)
+        train = first_state(None, self.agent, (), key, keeps_average)
+        buffer = jax.tree.map(
+            lambda x: x.reshape(-1, *x.shape[3:])[: self.plan.transitions], self.data.buffer
+        )
+        seen = Obs(buffer.state.astype(jnp.float32), buffer.goal)
+        return train.replace(learner=self.agent.observe(train.learner, seen, buffer.achieved_goal))
 
     def epoch(self, train: TrainState, start: Array, stop: Array) -> tuple[TrainState, Metrics]:
         """Iterations start..stop−1; their metrics are measured at the evaluation that follows."""
@@ -54,9 +65,9 @@ class OffPolicy:
     def iterate(self, train: TrainState, iteration: Array) -> tuple[TrainState, Metrics]:
         """Collect one unroll, then, past the prefill, learn from all that is stored."""
         k_collect, k_learn = jax.random.split(iteration_key(train, iteration))
-        train = self.collect(train, iteration, k_collect)
-        episodes = replay.episode_index(train.replay, iteration + 1)
-        learner = self.learn(train, episodes, iteration, k_learn)
+        if self.data is None:
+            train = self.collect(train, iteration, k_collect)
+        learner = self.learn(train.learner, self.stored(train, iteration + 1), iteration, k_learn)
         average, decay = train.average, self.plan.config.policy_ema
         if decay > 0:
             average = averaged(average, learner, decay)
@@ -80,7 +91,13 @@ class OffPolicy:
         buffer = replay.insert(train.replay, segment, iteration)
         return train.replace(env=env, replay=buffer, learner=learner)
 
-    def learn(self, train: TrainState, episodes: EpisodeIndex, iteration: Array, key: Key) -> Any:
+    def stored(self, train: TrainState, collected: Array) -> Stored:
+        """What there is to learn from after so many unrolls."""
+        if self.data is not None:
+            return self.data
+        return Stored(train.replay, replay.episode_index(train.replay, collected))
+
+    def learn(self, learner: Any, stored: Stored, iteration: Array, key: Key) -> Any:
         """The updates of one iteration: whole prefetched groups, then the remainder; none in the prefill.
 
         Metrics of an update are dropped here, so that no update spends kernels on them; see `measure`.
@@ -90,7 +107,7 @@ class OffPolicy:
         count = updates_before(self.plan, iteration + 1) - before
 
         def prepare(first: Array, updates: int) -> tuple[Any, Any, UpdateContext]:
-            return self._prepare(train.replay, episodes, key, first, before, updates)
+            return self._prepare(stored, key, first, before, updates)
 
         unroll = xla.unroll_factor(depth_of(self.agent))
 
@@ -98,7 +115,7 @@ class OffPolicy:
             # Of fixed length, unlike the loop around it: an accelerator runs it without asking the host.
             return lax.scan(self._step, learner, prepare(i * size, size), unroll=unroll)[0]
 
-        learner = lax.fori_loop(0, count // size, group, train.learner)
+        learner = lax.fori_loop(0, count // size, group, learner)
         if leftover:
             last = prepare(count // size * size, leftover)
             learner = lax.fori_loop(
@@ -113,12 +130,12 @@ class OffPolicy:
 
     def measure(self, train: TrainState, iteration: Array) -> Metrics:
         """Means of the update's metrics on some batches; NaN before the first update."""
-        episodes = replay.episode_index(train.replay, jnp.maximum(iteration, 1))
+        stored = self.stored(train, jnp.maximum(iteration, 1))
         updates = updates_before(self.plan, iteration)
 
         def one(key: Key) -> Metrics:
             k_batch, k_update = jax.random.split(key)
-            batch = self._batch(train.replay, episodes, k_batch)
+            batch = self._batch(stored, k_batch)
             return self.agent.update(train.learner, batch, self._draw(k_update), self._context(updates))[1]
 
         keys = jax.random.split(iteration_key(train, iteration, MEASURE), MEASURED_BATCHES)
@@ -126,17 +143,17 @@ class OffPolicy:
             lambda x: jnp.where(updates > 0, jnp.mean(x, axis=0), jnp.nan), lax.map(one, keys)
         )
 
-    def _batch(self, buffer: ReplayBuffer, episodes: EpisodeIndex, key: Key) -> Any:
+    def _batch(self, stored: Stored, key: Key) -> Any:
         """The agent's batch for one update."""
-        return sample_batch(self.env, self.agent, self.plan.config, buffer, episodes, key)
+        return sample_batch(self.env, self.agent, self.plan.config, stored.buffer, stored.episodes, key)
 
     def _prepare(
-        self, buffer: ReplayBuffer, episodes: EpisodeIndex, key: Key, first: Array, before: Array, count: int
+        self, stored: Stored, key: Key, first: Array, before: Array, count: int
     ) -> tuple[Any, Any, UpdateContext]:
         """Batches, draws and contexts [U, ...]. Each update has a key of its own: prefetching changes nothing."""
         index = first + jnp.arange(count, dtype=jnp.int32)
         keys = jax.vmap(lambda i: jax.random.split(jax.random.fold_in(key, i)))(index)
-        batches = jax.vmap(lambda k_batch: self._batch(buffer, episodes, k_batch))(keys[:, 0])
+        batches = jax.vmap(lambda k_batch: self._batch(stored, k_batch))(keys[:, 0])
         return batches, jax.vmap(self._draw)(keys[:, 1]), self._context(before + index)
 
     def _context(self, updates: Array) -> UpdateContext:
@@ -171,10 +188,12 @@ def sample_batch(
     return agent.sample(ReplayView(buffer, episodes, rewards_of(env)), index, k_goals)
 
 
-def make_plan(config: TrainConfig, env: GoalEnv, agent: OffPolicyAgent, seeds: int = 1) -> Plan:
+def make_plan(
+    config: TrainConfig, env: GoalEnv, agent: OffPolicyAgent, seeds: int = 1, transitions: int = 0
+) -> Plan:
     """The plan of a run; shapes are traced, nothing is allocated."""
     sizes = dataclasses.replace(sizes_of(env, agent), batch_bytes=_batch_bytes(config, env, agent))
-    return Plan(config=config, sizes=sizes, seeds=seeds)
+    return Plan(config=config, sizes=sizes, seeds=seeds, transitions=transitions)
 
 
 def _batch_bytes(config: TrainConfig, env: GoalEnv, agent: OffPolicyAgent) -> int:

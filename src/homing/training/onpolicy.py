@@ -31,6 +31,7 @@ class OnPolicy:
     env: GoalEnv
     agent: OnPolicyAgent
     plan: OnPolicyPlan
+    data: None = None
 
     def init(self, key: Key) -> TrainState:
         train = first_state(self.env, self.agent, (), key)
@@ -80,6 +81,9 @@ class OnPolicy:
 
 
 def _row(before: EnvState, choice: Array, after: EnvState) -> Rollout:
+    # Where a new goal is commanded inside of an episode, what follows says nothing about the old one: advantages are
+    # cut there, and bootstrap from where the action led, with the goal that it was chosen for.
+    renewed = jnp.any(after.obs.goal != after.next_obs.goal, axis=-1)
     return Rollout(
         obs=before.obs,
         choice=choice,
@@ -87,7 +91,7 @@ def _row(before: EnvState, choice: Array, after: EnvState) -> Rollout:
         achieved_goal=after.achieved_goal,
         reward=after.reward,
         discount=1 - after.terminated.astype(jnp.float32),
-        last=after.ended,
+        last=after.ended | renewed,
     )
 
 

@@ -38,7 +38,7 @@ def shape_of(config: RunConfig) -> RunConfig:
 def loop_of(config: RunConfig, parts: Parts, values: Mapping[str, Array]) -> Loop:
     """The training loop of a member with these values, which may be traced."""
     agent = make_agent(with_values(config.settings, values), parts.env.spec)
-    return make_loop(parts.env, agent, parts.plan)
+    return make_loop(parts.env, agent, parts.plan, parts.data)
 
 
 def variants(configs: Sequence[RunConfig], parts: Parts) -> Variants | None:

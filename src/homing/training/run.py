@@ -12,10 +12,9 @@ from typing import Any
 import jax
 
 from homing.compile.programs import Compiled, process_seconds
-from homing.config.plan import human_bytes
 from homing.config.run import identity
 from homing.errors import HomingError
-from homing.runs.checkpoints import Checkpoints, Found, free_space
+from homing.runs.checkpoints import Found
 from homing.runs.folder import Row, WriteError
 from homing.runs.progress import Progress
 from homing.runs.record import FolderRecord
@@ -24,7 +23,8 @@ from homing.training.build import Parts
 from homing.training.loop import TrainState
 from homing.training.members import Member
 from homing.training.population import variants
-from homing.training.resuming import NOTED, checkpoints_to_resume, records_of
+from homing.training.resuming import checkpoints_to_resume, records_of
+from homing.training.saving import Saver
 from homing.training.seeds import programs, seed_keys
 from homing.training.sharding import Placement, agreed, is_first
 from homing.training.signals import Stopped, StopRequest
@@ -70,7 +70,8 @@ class Run:
             variants([member.config for member in members], parts),
             placement,
         )
-        self.checkpoints = Checkpoints(home / "checkpoints", self.save_config.keep_checkpoints, NOTED)
+        self.saver = Saver(home, self.save_config, members, show, placement)
+        self.checkpoints = self.saver.checkpoints
         self.records: list[FolderRecord | None] = [None] * len(members)
         self.iteration, self.elapsed = 0, 0.0
         self.tally = Tally([True] * self.plan.seeds)
@@ -85,7 +86,7 @@ class Run:
                 signum = getattr(stopped, "signum", signal.SIGINT)
                 return self._stopped(signum, "without saving, nothing before its last checkpoint is lost")
             except WriteError as error:
-                self._settle(wait=True)
+                self.saver.settle(wait=True)
                 raise HomingError(f"{error}; make room and go on with: {self.go_on}") from error
             finally:
                 self.show.close()
@@ -102,16 +103,18 @@ class Run:
             self.checkpoints, self.members, self.show.warn, self.accept_changes, self.accept_command
         )
         compiled = Compiled(self.made, keys, fresh=not found, identity=self._identity())
-        self._check_disk(bytes_of(compiled.shapes))
+        self.saver.check_disk(bytes_of(compiled.shapes))
         train = self._restored(compiled, found) if found else compiled.init()
         self._begin()
         request.listen()
+        if self.iteration == 0 and self.save_config.eval_at_start:
+            self._evaluate(compiled, train)
         saved = time.monotonic()
         for start, stop, evaluate in pieces(self.plan, self.iteration):
             train = self._advance(compiled, train, start, stop)
             if evaluate:
                 self._evaluate(compiled, train)
-                self._settle()
+                self.saver.settle()
             if signum := agreed(request.signum or 0):
                 self._save(train)
                 self.checkpoints.wait()
@@ -129,16 +132,6 @@ class Run:
         return identity(self.members[0].config)
 
     # Beginning.
-
-    def _check_disk(self, size: int) -> None:
-        """Say at once if the checkpoints will not fit: the old ones stay until the new one is whole."""
-        missing = self.save_config.keep_checkpoints + 1 - len(self.checkpoints.iterations())
-        free = free_space(self.checkpoints.path)
-        if missing * size > free:
-            self.show.warn(
-                f"{missing} checkpoints of {human_bytes(size)} will not fit on the disk, where "
-                f"{human_bytes(free)} are free; lower --keep-checkpoints or --replay-size, or make room"
-            )
 
     def _begin(self) -> None:
         """Take up the folders; only the first of several processes writes to them."""
@@ -225,15 +218,17 @@ class Run:
         self.elapsed += seconds
         measured = {f"train/{name}": v for name, v in self.tally.means().items()}
         measured |= {name if "/" in name else f"eval/{name}": v for name, v in sorted(scores.items())}
-        times = {
-            "speed/env_steps_per_second": self.plan.seeds * self.tally.steps / self.tally.seconds,
-            "time/elapsed": self.elapsed,
-            "time/evaluation": seconds,
-        }
+        times = {"time/elapsed": self.elapsed, "time/evaluation": seconds}
+        if self.tally.steps:  # none at the start
+            times[self._speed_name] = self.plan.seeds * self.tally.steps / self.tally.seconds
         self.tally = Tally([True] * self.plan.seeds)
-        learner = self._gathered(train)
+        learner = self.saver.gathered(train)
         if is_first():
             self._write(measured, times, learner)
+
+    @property
+    def _speed_name(self) -> str:
+        return f"speed/{'env_steps' if self.plan.collects else 'updates'}_per_second"
 
     def _write(self, measured: dict[str, Any], times: dict[str, float], learner: Any) -> None:
         step = self.plan.steps_at(self.iteration)
@@ -253,30 +248,17 @@ class Run:
     # Saving.
 
     def _due(self, evaluated: bool, seconds: float) -> bool:
-        if self.iteration == self.plan.iterations or not is_first():
-            return False  # the end has its own
-        minutes = self.save_config.checkpoint_minutes
-        return seconds >= 60 * minutes if minutes else evaluated
-
-    def _gathered(self, train: TrainState) -> Any:
-        """What was learned, where this process can read it."""
-        return train.policy if self.placement is None else self.placement.gathered(train.policy)
+        return self.iteration < self.plan.iterations and self.saver.is_due(
+            evaluated, seconds
+        )  # the end has its own
 
     def _save(self, train: TrainState) -> None:
-        if is_first():
-            self.show.doing("saving")
         notes = {
             "elapsed": self.elapsed,
             "tally": dataclasses.asdict(self.tally),
             "folders": [dataclasses.asdict(member.record()) for member in self.members],
         }
-        self.checkpoints.save(self.iteration, train, notes)
-        self._save_policies(train)
-
-    def _save_policies(self, train: TrainState) -> None:
-        learner = self._gathered(train)
-        for member in self.members if is_first() else ():
-            member.save_policy("last", learner, self.iteration)
+        self.saver.save(self.iteration, train, notes)
 
     def _save_if_possible(self, train: TrainState) -> None:
         try:
@@ -284,17 +266,10 @@ class Run:
         except WriteError as error:
             self.show.warn(f"{error}; the run goes on and will try again")
 
-    def _settle(self, wait: bool = False) -> None:
-        """Learn how the last checkpoint went, if it is done."""
-        try:
-            self.checkpoints.wait() if wait else self.checkpoints.settle()
-        except WriteError as error:
-            self.show.warn(str(error))
-
     # Ending.
 
     def _finished(self, train: TrainState) -> Outcome:
-        self._save_policies(train)
+        self.saver.save_policies(self.iteration, train)
         if self.save_config.final_checkpoint and self.iteration not in self.checkpoints.iterations():
             self._save(train)
         self.checkpoints.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ def start(
 ) -> Outcome:
     """A new run in a new folder."""
     parts = parts or build(config)
+    config = dataclasses.replace(config, data=parts.data_file)
     folder = RunFolder(out)
     if is_first():
         folder.check_new()

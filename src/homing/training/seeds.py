@@ -6,6 +6,7 @@ The settings of a population, where there is one, lie along the same axis.
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,21 +25,24 @@ from homing.training.loop import Loop, TrainState
 from homing.training.sharding import SEEDS, Placement
 from homing.types import Array, Key, Metrics
 
+DATA = "data"  # among the values of a program: the dataset that its seeds learn from
+
 
 def seed_keys(seeds: Sequence[int]) -> Key:
     """One key for each seed [S]; it depends on that seed alone.
 
     Made by the CPU: a GPU's first program, however small, is seconds of a start.
     """
-    with jax.default_device(_cpu()):
+    with jax.default_device(cpu_device()):
         data = np.asarray(jax.random.key_data(jnp.stack([jax.random.key(seed) for seed in seeds])))
     return jax.random.wrap_key_data(jnp.asarray(data))
 
 
-def _cpu() -> Any:
+def cpu_device() -> Any:
+    """The CPU as a device of JAX; None where JAX_PLATFORMS leaves it out."""
     try:
         return jax.local_devices(backend="cpu")[0]
-    except RuntimeError:  # JAX_PLATFORMS leaves it out
+    except RuntimeError:
         return None
 
 
@@ -103,10 +107,10 @@ def _insert(tree: Any, one: Any, flags: Any, i: Array) -> Any:
     return jax.tree.map(lambda x, new, batched: x.at[i].set(new) if batched else x, tree, one, flags)
 
 
-def train_axes(env: GoalEnv) -> TrainState:
+def train_axes(env: GoalEnv, collects: bool = True) -> TrainState:
     """Where the seed axis of a TrainState is; its environments' clock has none."""
     fields: dict[str, Any] = {"replay": 0, "learner": 0, "average": 0, "key": 0}
-    return TrainState(env=env.seed_axes(), **fields)
+    return TrainState(env=env.seed_axes() if collects else 0, **fields)
 
 
 class Variants(NamedTuple):
@@ -133,34 +137,30 @@ def programs(
 
     `placement` spreads seeds and environments over devices.
     """
-    axes = train_axes(loop.env)
+    axes = train_axes(loop.env, loop.plan.collects)
     values, loop_of = variants or ({}, lambda _: loop)
     values = {name: jnp.asarray(value, jnp.float32) for name, value in values.items()}
     if placement is not None:
         loop_of, eval_env = placement.of_loop(loop_of), placement.of_env(eval_env)
         values = placement.put(values)
-
-    def init(key: Key, values: Any) -> TrainState:
-        return loop_of(values).init(key)
-
-    def epoch(train: TrainState, values: Any, start: Array, stop: Array) -> Any:
-        return loop_of(values).epoch(train, start, stop)
-
-    def score(train: TrainState, values: Any, iteration: Array) -> Metrics:
-        return loop_of(values).evaluate(train, iteration, eval_env)
-
+    value_axes: dict[str, int | None] = dict.fromkeys(values, 0)
+    if loop.data is not None:
+        # An argument that seeds share: as a constant it would be compiled into each program.
+        values = {**values, DATA: jax.device_put(loop.data, jax.devices()[0])}
+        value_axes = {**value_axes, DATA: None}
+    init, epoch, score = _functions(loop_of, eval_env)
     if loop.plan.config.exact_seeds:
         together = [
-            one_by_one(init, (0, 0), axes),
-            one_by_one(epoch, (axes, 0, None, None), in_place=True),
-            one_by_one(score, (axes, 0, None)),
+            one_by_one(init, (0, value_axes), axes),
+            one_by_one(epoch, (axes, value_axes, None, None), in_place=True),
+            one_by_one(score, (axes, value_axes, None)),
         ]
     else:
         mesh_axis = None if placement is None else SEEDS
         together = [
-            over_seeds(init, (0, 0), axes, mesh_axis),
-            over_seeds(epoch, (axes, 0, None, None), (axes, 0), mesh_axis),
-            over_seeds(score, (axes, 0, None), 0, mesh_axis),
+            over_seeds(init, (0, value_axes), axes, mesh_axis),
+            over_seeds(epoch, (axes, value_axes, None, None), (axes, 0), mesh_axis),
+            over_seeds(score, (axes, value_axes, None), 0, mesh_axis),
         ]
     if placement is not None:
         together = [xla.divided(program) for program in together]
@@ -170,6 +170,25 @@ def programs(
         epoch=Program(together[1], values, donate_argnums=0, **where[1]),
         evaluate=Program(together[2], values, **where[2]),
     )
+
+
+def _functions(loop_of: Callable[[Any], Loop], eval_env: GoalEnv) -> tuple[Callable[..., Any], ...]:
+    """`init`, `epoch` and `evaluate` of one seed, as functions of the values of its program too."""
+
+    def made(values: Mapping[str, Any]) -> Any:
+        loop: Any = loop_of({name: value for name, value in values.items() if name != DATA})
+        return dataclasses.replace(loop, data=values[DATA]) if DATA in values else loop
+
+    def init(key: Key, values: Any) -> TrainState:
+        return made(values).init(key)
+
+    def epoch(train: TrainState, values: Any, start: Array, stop: Array) -> Any:
+        return made(values).epoch(train, start, stop)
+
+    def score(train: TrainState, values: Any, iteration: Array) -> Metrics:
+        return made(values).evaluate(train, iteration, eval_env)
+
+    return init, epoch, score
 
 
 def _shardings(init: Callable[..., Any], values: Any, placement: Placement | None) -> list[dict[str, Any]]:

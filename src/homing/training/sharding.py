@@ -219,6 +219,8 @@ def placement(devices: int | None, plan: Schedule) -> Placement | None:
     wanted = len(there) if devices == 0 else devices
     if wanted is None or (wanted == 1 and jax.process_count() == 1):
         return None
+    if not plan.collects:
+        raise ConfigError("training on a dataset (--data) uses one device: leave out --devices")
     if plan.config.exact_seeds:
         raise ConfigError(
             "--exact-seeds trains on one device: leave out --devices, or start a process for each device with "

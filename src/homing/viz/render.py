@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,14 +15,13 @@ from homing.data.rollout import after_step, first_plan, next_actions
 from homing.envs.arenas import WALL_RGBA, Floor
 from homing.envs.base import GoalEnv
 from homing.envs.scene import EnvSpec
-from homing.errors import ConfigError, unknown
+from homing.errors import unknown
 from homing.physics import Model
 from homing.physics.drawing import Camera, Drawer, Marker
 from homing.types import Array, EnvState, Key, Obs
+from homing.viz.video_files import check_output, frame_step, save
 
-FORMATS = (".png", ".gif", ".mp4")
 RUN_STEPS = 500  # maximum default length of a trained policy's video
-MAX_FRAME_RATE = 30.0  # frames per second
 GOAL_COLOURS = ((0.10, 0.70, 0.35), (0.15, 0.35, 0.85), (0.75, 0.15, 0.60))
 Policy = Callable[[Obs, Key], Array]
 Goal = np.ndarray | Array
@@ -137,11 +134,6 @@ def drawer_for(spec: EnvSpec, width: int, height: int) -> Drawer:
     return Drawer(display_model(spec), props, width, height, tile=0.1 if is_arm(spec) else 1.0)
 
 
-def frame_step(dt: float) -> int:
-    """Environment steps per frame, such that the frame rate is at most `MAX_FRAME_RATE`."""
-    return max(1, math.ceil(1.0 / (dt * MAX_FRAME_RATE)))
-
-
 def display_model(spec: EnvSpec) -> Model:
     """The model for rendering, with all walls in place."""
     model = spec.body.build()
@@ -190,37 +182,6 @@ def camera_for(spec: EnvSpec, film: Film) -> Camera:
 def is_arm(spec: EnvSpec) -> bool:
     """Whether the robot is a small arm, by the size of its floor."""
     return isinstance(spec.arena, Floor) and spec.arena.half < 1.0
-
-
-def save(frames: Iterable[np.ndarray], path: str | Path, fps: float) -> Path:
-    """Write an image (the last frame) or a video, by the file extension."""
-    path = check_output(path)
-    import imageio.v2 as iio
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".png":
-        iio.imwrite(path, deque(frames, maxlen=1)[0])
-        return path
-    options: dict[str, Any] = {"duration": 1000.0 / fps, "loop": 0}
-    if path.suffix == ".mp4":
-        options = {"fps": fps, "codec": "libx264", "macro_block_size": 16, "format": "FFMPEG"}
-    writer: Any = iio.get_writer(path, **options)
-    with writer:
-        for frame in frames:
-            writer.append_data(frame)
-    return path
-
-
-def check_output(path: str | Path) -> Path:
-    """The path of an image or video; raises for an unsupported file format."""
-    path = Path(path)
-    if path.suffix not in FORMATS:
-        raise ConfigError(
-            f"an image or video ends in {', '.join(FORMATS)}, not in {path.suffix or path.name!r}"
-        )
-    if path.is_dir():
-        raise ConfigError(f"{path} is a folder; give a file in it")
-    return path
 
 
 def film_run(

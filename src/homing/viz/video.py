@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
-from rich.console import Console
-from rich.progress import track
 
 from homing.agents.base import Agent
 from homing.envs.base import GoalEnv
@@ -22,7 +20,7 @@ from homing.physics.drawing import Camera, Drawer
 from homing.policies import Policies, find_policies
 from homing.policies.store import Which
 from homing.types import Array, Key, Obs
-from homing.viz import render
+from homing.viz import render, video_files
 from homing.viz.render import Film
 
 MOST_PANELS = 16
@@ -112,6 +110,7 @@ def recorded(cast: Sequence[Actor], steps: int | None, start_seed: int, goal: st
     panels = []
     for actor in cast:
         length = _length(actor, steps)
+        video_files.say(f"simulating {length} steps: {actor.label}")
         record = programs.setdefault(
             id(actor.act), render.recorder(actor.env, actor.act, length, actor.chunk)
         )
@@ -133,18 +132,14 @@ def _length(actor: Actor, steps: int | None) -> int:
 
 def write(panels: Sequence[Panel], out: str | Path, width: int, height: int) -> Path:
     """Write a video of all panels, or an image of their last step."""
-    out = render.check_output(out)
+    out = video_files.check_output(out)
     dt = max(panel.env.spec.dt for panel in panels)
     if out.suffix == ".png":
         panels = [Panel(p.label, p.env, render.moment(p.film, -1)) for p in panels]
-    every = render.frame_step(dt)
+    every = video_files.frame_step(dt)
     count = -(-max(len(p.film.pos) for p in panels) // every)
     pictures = composed(panels, width, height, every)
-    console = Console(stderr=True)
-    shown = track(
-        pictures, "drawing", count, console=console, transient=True, disable=not console.is_terminal
-    )
-    return render.save(shown, out, fps=1.0 / (every * dt))
+    return video_files.save(video_files.tracked(pictures, count), out, fps=1.0 / (every * dt))
 
 
 def composed(panels: Sequence[Panel], width: int, height: int, every: int = 1) -> Iterator[np.ndarray]:

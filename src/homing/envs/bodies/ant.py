@@ -19,7 +19,7 @@ from homing.envs.bodies.base import (
     unit_quaternion,
     velocities,
 )
-from homing.physics import Engine, Model, State, Timing
+from homing.physics import Engine, Model, State, Timing, robots
 from homing.types import Array, Key
 
 PARTS = {
@@ -31,11 +31,11 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Ant:
-    """brax's ant.
+    """The ant of the benchmark: its model is `homing.physics.robots.ant`.
 
     touched:     parts with contact affinity ("torso", "hips", "feet"); the feet always collide with the floor
     touching:    parts besides the feet that collide with geoms of contact affinity
-    density:     of every part; None keeps that of the robot file
+    density:     of every part; None keeps that of the model
     solimp:      contact impedance of every geom, for the mjx pipeline
     rest_height: initial height of the torso
     any_heading: start with a uniformly random heading
@@ -66,7 +66,7 @@ class Ant:
         }
 
     def build(self) -> Model:
-        model = Model.from_brax("ant.xml")
+        model = robots.ant()
         for part in self.touched:
             model.set_contact(PARTS[part], conaffinity=1)
         for part in self.touching:

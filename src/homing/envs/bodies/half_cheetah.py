@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from homing.envs.bodies.base import Dense, noisy, velocities
-from homing.physics import Engine, Model, State, Timing
+from homing.physics import Engine, Model, State, Timing, robots
 from homing.types import Array, Key
 
 COORDINATES = ("root_x", "root_z", "root_pitch", "bthigh", "bshin", "bfoot", "fthigh", "fshin", "ffoot")
@@ -16,7 +16,7 @@ COORDINATES = ("root_x", "root_z", "root_pitch", "bthigh", "bshin", "bfoot", "ft
 
 @dataclass(frozen=True)
 class HalfCheetah:
-    """brax's half-cheetah; without a target body, it has the total mass of its file."""
+    """The benchmark's half-cheetah; no target body takes a part of its mass."""
 
     name: str = "half_cheetah"
     root: str = "torso"
@@ -32,7 +32,7 @@ class HalfCheetah:
         }
 
     def build(self) -> Model:
-        return Model.from_brax("half_cheetah.xml")
+        return robots.half_cheetah()
 
     def start(self, key: Key, rest_q: Array, qd_size: int) -> tuple[Array, Array]:
         return noisy(key, rest_q, qd_size, 0.1, 0.1, "normal")

@@ -16,7 +16,7 @@ from homing.envs.bodies.base import (
     turned,
     velocities,
 )
-from homing.physics import Engine, Model, State, Timing
+from homing.physics import Engine, Model, State, Timing, robots
 from homing.types import Array, Key
 
 INERTIA = [f"i{a}{b}" for a in "xyz" for b in "xyz"] + ["mass"]
@@ -26,7 +26,7 @@ SPRING_GEARS = (350.0,) * 11 + (100.0,) * 6
 
 @dataclass(frozen=True)
 class Humanoid:
-    """brax's humanoid; every part collides with the floor.
+    """The benchmark's humanoid; every part collides with the floor.
 
     any_heading: start with a uniformly random heading
     """
@@ -46,7 +46,7 @@ class Humanoid:
         }
 
     def build(self) -> Model:
-        model = Model.from_brax("humanoid.xml")
+        model = robots.humanoid()
         model.set_contact((g.name for g in model.spec.geoms), contype=1)
         return model
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from homing.envs.bodies.base import Dense, Reachable, velocities
 from homing.envs.bodies.geometry import point_on_link
-from homing.physics import Engine, Model, State, Timing
+from homing.physics import Engine, Model, State, Timing, robots
 from homing.types import Array, Key
 
 JOINTS = (
@@ -28,7 +28,7 @@ WRIST = ("wrist_x", "wrist_y", "wrist_z")
 
 @dataclass(frozen=True)
 class PusherArm:
-    """brax's pusher arm without puck and goal; the task adds its own pucks.
+    """The benchmark's pusher arm without puck and goal; the task adds its own pucks.
 
     velocities_last: order the state as angles, objects, joint velocities instead of angles, velocities, objects
     """
@@ -58,7 +58,7 @@ class PusherArm:
         }
 
     def build(self) -> Model:
-        return Model.from_brax("pusher.xml", without=("object", "goal"))
+        return robots.pusher()
 
     def start(self, key: Key, rest_q: Array, qd_size: int) -> tuple[Array, Array]:
         return rest_q, jax.random.uniform(key, (qd_size,), jnp.float32, -0.005, 0.005)

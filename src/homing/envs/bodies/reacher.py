@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from homing.envs.bodies.base import Dense, Reachable, noisy
 from homing.envs.bodies.geometry import point_on_link
-from homing.physics import Engine, Model, State, Timing
+from homing.physics import Engine, Model, State, Timing, robots
 from homing.types import Array, Key
 
 UPPER = 0.1  # length of the first link
@@ -18,7 +18,7 @@ TIP = (0.11, 0.0, 0.0)  # position of the fingertip in the frame of the second l
 
 @dataclass(frozen=True)
 class Reacher:
-    """brax's reacher without its target."""
+    """The benchmark's reacher without its target."""
 
     name: str = "reacher"
     root: str = "body0"
@@ -38,7 +38,7 @@ class Reacher:
         }
 
     def build(self) -> Model:
-        return Model.from_brax("reacher.xml", without=("target",))
+        return robots.reacher()
 
     def start(self, key: Key, rest_q: Array, qd_size: int) -> tuple[Array, Array]:
         return noisy(key, rest_q, qd_size, 0.1, 0.005, "uniform")

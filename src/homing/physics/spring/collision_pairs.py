@@ -17,7 +17,7 @@ import numpy as np
 
 from homing.physics.spring import contacts
 from homing.physics.spring.contacts import Capsule, Contact, Sphere, geom_pairs
-from homing.physics.spring.vectors import (
+from homing.physics.vectors import (
     Bodies,
     Number,
     Vec,

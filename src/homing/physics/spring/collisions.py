@@ -16,7 +16,7 @@ import numpy as np
 
 from homing.physics.spring.collision_pairs import CollisionPair, Geoms, Table, collision_pairs_of
 from homing.physics.spring.contacts import Contact
-from homing.physics.spring.vectors import (
+from homing.physics.vectors import (
     Bodies,
     Number,
     Vec,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import mujoco
 
-from homing.physics.spring.vectors import (
+from homing.physics.vectors import (
     EYE,
     Number,
     Vec,

@@ -15,31 +15,28 @@ import mujoco
 import numpy as np
 from flax import struct
 
-from homing.physics.engine import Engine, Layout, Links, Timing, layout_of
-from homing.physics.spring import collision_pairs, joints, model_arrays
+from homing.errors import ConfigError
+from homing.physics import mechanism, spring_settings
+from homing.physics.engine import Layout, Links, Timing, layout_of
+from homing.physics.kinematics import link_frames, start
+from homing.physics.masses import Mass
+from homing.physics.mechanism import Actuators
+from homing.physics.spring import collision_pairs, joints
 from homing.physics.spring.collisions import Collisions
-from homing.physics.spring.coordinates import coordinates, start
+from homing.physics.spring.coordinates import coordinates
 from homing.physics.spring.joints import Joints
-from homing.physics.spring.vectors import (
-    EYE,
+from homing.physics.vectors import (
     Bodies,
     Number,
     Vec,
-    add,
     barrier,
     compose,
     constant,
-    constants,
-    cross,
     dot,
     floats,
-    matrix,
-    minus,
     mul,
     pick,
-    pick_all,
     plus,
-    rotate,
     scale,
 )
 from homing.physics.walls import WallWindow
@@ -59,20 +56,25 @@ class Spring:
     """The spring engine; see the module."""
 
     def __init__(self, model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]):
-        mechanism = model_arrays.read(model)
+        if reason := self.supports(model):
+            raise ConfigError(
+                f"the spring pipeline does not support this model: {reason}; choose another pipeline, "
+                "for example spring_brax"
+            )
+        parts, settings = mechanism.read(model), spring_settings.read(model)
         self.frames, self.dt = timing.frames, timing.dt
         self.windows = tuple(window.bind(model) for window in windows)
-        self.layout: Layout = layout_of(model, mechanism.init_q)
-        custom, self._timestep = mechanism.custom, mechanism.timestep
-        self.joints = Joints(mechanism.links, mechanism.dofs)
-        self.mass = Mass(mechanism.links, custom["spring_mass_scale"], custom["spring_inertia_scale"])
-        self.motors = Motors(mechanism.actuators, self.joints, self.layout)
-        self._gravity = scale(self._timestep, floats(mechanism.gravity))
-        rates = custom["vel_damping"], custom["ang_damping"]
+        self.layout: Layout = layout_of(model, parts.init_q)
+        self._timestep = parts.timestep
+        self.joints = Joints(parts.links, parts.dofs, settings)
+        self.mass = Mass(parts.links, settings.mass_scale, settings.inertia_scale)
+        self.motors = Motors(parts.actuators, self.joints, self.layout)
+        self._gravity = scale(self._timestep, floats(parts.gravity))
+        rates = settings.vel_damping, settings.ang_damping
         self._slow_vel, self._slow_ang = (float(np.exp(rate * self._timestep)) for rate in rates)
-        push_out = custom["baumgarte_erp"] / self._timestep
+        push_out = settings.push_out / self._timestep
         inverse = 1.0 / self.mass.mass
-        self.collisions = Collisions(model, self.windows, inverse, mechanism.elasticity, push_out)
+        self.collisions = Collisions(model, self.windows, inverse, settings.elasticity, push_out)
 
     @classmethod
     def supports(cls, model: mujoco.MjModel) -> str | None:
@@ -127,10 +129,7 @@ class Spring:
         return state.qd
 
     def links(self, state: SpringState) -> Links:
-        pos, rot, vel, ang = state.bodies
-        arm = rotate(matrix(rot), self.joints.centre)
-        parts = (minus(pos, arm), rot, minus(vel, cross(ang, arm)), ang)
-        return Links(*(jnp.stack(part, axis=-1) for part in parts))
+        return link_frames(self.joints, state.bodies)
 
     def mass_features(self, state: SpringState) -> tuple[Array, Array]:
         return self.mass.features(state.bodies)
@@ -139,68 +138,10 @@ class Spring:
         return self.motors.along_dofs(ctrl)
 
 
-class Mass:
-    """Masses and inertias of links, raised to the powers 1 − scale."""
-
-    def __init__(self, links: model_arrays.Links, mass_scale: float, inertia_scale: float):
-        self.mass = links.mass ** (1 - mass_scale)
-        self._spin = links.inertia ** (1 - inertia_scale)
-        # With inertia_scale 1, all inertias are 1 and need no principal axes.
-        self._isotropic = bool(np.all(self._spin == 1.0))
-        self._axes = np.stack([np.array(matrix(floats(q))) for q in links.principal])
-        # brax uses a single scalar inverse inertia per link in contacts, read at the link's index from the
-        # flattened list of all inverse inertia entries: link k takes entry k % 9 of link k // 9. Reproduced here.
-        index = np.arange(len(self.mass))
-        self._entry_of, row, column = index // 9, index % 9 // 3, index % 3
-        self._entry_row, self._entry_column = constants(np.eye(3)[row]), constants(np.eye(3)[column])
-
-    def angular_acceleration(self, bodies: Bodies, torque: Vec) -> Vec:
-        """Inverse inertia times torque."""
-        if self._isotropic:
-            return torque
-        parts = [scale(mul(inverse, dot(e, torque)), e) for e, inverse in self._principal(bodies.rot)]
-        return plus(*parts)
-
-    def contact_spin(self, bodies: Bodies) -> Number:
-        """The scalar inverse inertia of each link in contacts, [N, L]."""
-        if self._isotropic:
-            return constant(np.array(dot(self._entry_row, self._entry_column)) * np.ones(len(self.mass)))
-        there = pick_all(bodies.rot, self._entry_of)
-        row, column = self._entry_row, self._entry_column
-        parts = self._principal(there, self._entry_of)
-        return add(*(mul(inverse, mul(dot(row, e), dot(column, e))) for e, inverse in parts))
-
-    def _principal(self, rot: Vec, index: np.ndarray | None = None) -> list[tuple[Vec, Number]]:
-        """Principal axes in the world frame and inverse inertias about them."""
-        index = np.arange(len(self.mass)) if index is None else index
-        own = matrix(rot)
-        return [
-            (rotate(own, constants(self._axes[index, k])), constant(1.0 / self._spin[index, k]))
-            for k in range(3)
-        ]
-
-    def features(self, bodies: Bodies) -> tuple[Array, Array]:
-        """Inertia [N, L, 10] and velocity [N, L, 6] of every link about the robot's centre of mass."""
-        fraction = np.asarray(self.mass / np.sum(self.mass), np.float32)
-        centre = tuple(jnp.sum(fraction * a, axis=-1, keepdims=True) for a in bodies.pos)
-        arm = minus(bodies.pos, centre)
-        square, mass = dot(arm, arm), constant(self.mass)
-        axes = [(e, 1.0 / inverse) for e, inverse in self._principal(bodies.rot)]
-        entries = [
-            add(
-                *(mul(spin, e[i] * e[j]) for e, spin in axes), mul(mass, EYE[i][j] * square - arm[i] * arm[j])
-            )
-            for i in range(3)
-            for j in range(3)
-        ]
-        full = lambda *parts: jnp.stack([jnp.broadcast_to(a, square.shape) for a in parts], axis=-1)
-        return full(*entries, mass), full(*scale(constant(fraction), bodies.vel), *bodies.ang)
-
-
 class Motors:
     """Actuators with constant gain, each on one joint."""
 
-    def __init__(self, motor: model_arrays.Actuators, joints: Joints, layout: Layout):
+    def __init__(self, motor: Actuators, joints: Joints, layout: Layout):
         self._ctrl_range, self._force_range = motor.ctrl_range, motor.force_range
         self._gain, self._gear = motor.gain, motor.gear
         self._motor = np.full(layout.qd_size, -1)
@@ -227,19 +168,11 @@ class Motors:
         return mul(constant(np.where(motor < 0, 0.0, 1.0)), pick(force, np.maximum(motor, 0)))
 
 
-def spring_engine(model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]) -> Engine:
-    """`Spring`, or brax's own pipeline for a model that it does not support."""
-    if Spring.supports(model) is None:
-        return Spring(model, timing, windows)
-    from homing.physics import brax_pipelines
-
-    return brax_pipelines.Spring(model, timing, windows)
-
-
 def _unsupported(model: mujoco.MjModel) -> Iterator[str]:
     yield from joints.unsupported(model)
     yield from collision_pairs.unsupported(model)
-    yield from model_arrays.unsupported(model)
+    yield from mechanism.unsupported(model)
+    yield from spring_settings.unsupported(model)
     if model.opt.viscosity > 0 or model.opt.density > 0:
         yield "it has fluid forces"
     if np.any(model.actuator_trntype != mujoco.mjtTrn.mjTRN_JOINT):

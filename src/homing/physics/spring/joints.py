@@ -13,8 +13,10 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
-from homing.physics.spring.model_arrays import Dofs, Links
-from homing.physics.spring.vectors import (
+from homing.physics.kinematics import DOFS, Tree
+from homing.physics.mechanism import Dofs, Links
+from homing.physics.spring_settings import SpringSettings
+from homing.physics.vectors import (
     Bodies,
     Mat,
     Number,
@@ -36,8 +38,6 @@ from homing.physics.spring.vectors import (
     sub,
 )
 
-DOFS = {"f": 6, "1": 1, "2": 2, "3": 3}
-COORDINATES = {"f": 7, "1": 1, "2": 2, "3": 3}
 # Joint stacks by which of their joints are hinges.
 KINDS = {
     (True,): "hinge",
@@ -105,28 +105,21 @@ class Pose:
         )
 
 
-class Joints:
+class Joints(Tree):
     """The joints of a mechanism, one per link; the joint of a free link exerts no force.
 
-    dof, coordinate: first index of each link's entries in qd and q
-    hinges, slides:  axes of all degrees of freedom, [qd_size, 3]
-    moving:          0 for links that a joint connects to the world, else 1
+    moving: 0 for links that a joint connects to the world, else 1
     """
 
-    def __init__(self, links: Links, dofs: Dofs):
-        self.links, self.types = links, links.types
-        self.parents = links.parents
-        self.dof = np.cumsum([0] + [DOFS[t] for t in self.types])[:-1]
-        self.coordinate = np.cumsum([0] + [COORDINATES[t] for t in self.types])[:-1]
-        self.free = np.array([t == "f" for t in self.types])
-        self.hinges, self.slides = dofs.hinges, dofs.slides
+    def __init__(self, links: Links, dofs: Dofs, settings: SpringSettings):
+        super().__init__(links, dofs)
         self._place(links)
         stacks = [self.hinges[d : d + DOFS[t]] for d, t in zip(self.dof, self.types, strict=True)]
         kinds = ["free" if t == "f" else kind_of(s) for s, t in zip(stacks, self.types, strict=True)]
         frames, parity = zip(*map(_frame, kinds, stacks), strict=True)
         self.parity = constant(np.array(parity))
         self.axes = tuple(self._axis(k, links.rot, dofs, np.stack(frames)[:, k]) for k in range(3))
-        self._stiffen(links, kinds)
+        self._stiffen(settings, kinds)
         self._children = slots(np.where(self.free, -1, self.parents), len(self.types))
 
     # -- constants --------------------------------------------------------------------------------------
@@ -140,7 +133,6 @@ class Joints:
         self.parent_arm, self.child_arm = constants(ahead - parent_centre), constants(joint - centre)
         # As in brax, the parent's velocity is taken at the point opposite to the joint about its origin.
         self.speed_arm = constants(-ahead - parent_centre)
-        self.centre = constants(centre)
         # The joint of a free link exerts no force, so its parent is arbitrary.
         self.moving = constant(np.where((self.parents < 0) & ~self.free, 0.0, 1.0))
 
@@ -160,14 +152,14 @@ class Joints:
         """Links with at least k + 1 degrees of freedom, free links excluded."""
         return [i for i, t in enumerate(self.types) if t != "f" and k < int(t)]
 
-    def _stiffen(self, links: Links, kinds: list[str]) -> None:
+    def _stiffen(self, settings: SpringSettings, kinds: list[str]) -> None:
         """Spring constants, and for each axis the stiffness that aligns its two directions."""
         when = lambda *names: np.array([float(kind in names) for kind in kinds])
         held = 1.0 - when("free")
-        stiff, limit = links.stiffness, links.limit_stiffness
+        stiff, limit = settings.joint_stiffness, settings.joint_limit_stiffness
         self.stiffness = constant(stiff * held)
-        self.damping = constant(links.vel_damping * held)
-        self.spin_damping = constant(links.ang_damping * held)
+        self.damping = constant(settings.joint_vel_damping * held)
+        self.spin_damping = constant(settings.joint_ang_damping * held)
         self.limit_stiffness = constant(limit * held)
         self.align = (
             constant(stiff * when("hinge", "slide")),

@@ -20,12 +20,13 @@ function theme() {
 
 // What is typed into stays focused while the page is drawn again around it.
 function draw() {
-  const typing = document.activeElement, key = typing && typing.dataset ? typing.dataset.key : null, caret = key ? typing.selectionStart : 0;
+  const typing = document.activeElement, key = typing && typing.dataset ? typing.dataset.key : null, atChart = FOCUS, caret = key ? typing.selectionStart : 0;
   const scrolled = [...document.querySelectorAll(".legend, .scroll, nav")].map((e) => [e.scrollLeft, e.scrollTop]);
   hideTip();
   const parts = DATA.groups.length ? PARTS.map((part) => part()).filter(Boolean) : [el("p", {}, DATA.live ? "No evaluation yet: the curves begin with the first one." : "No run has an evaluation yet.")];
   const links = parts.filter((p) => p.id).map((p) => el("a", { href: "#" + p.id }, p.querySelector("h2").textContent));
   document.getElementById("page").replaceChildren(...[problems(), links.length ? el("nav", {}, links) : null, ...parts].filter(Boolean));
+  FOCUS = atChart;
   document.querySelectorAll(".legend, .scroll, nav").forEach((e, i) => { if (scrolled[i]) [e.scrollLeft, e.scrollTop] = scrolled[i]; });
   const again = key && document.querySelector(`[data-key="${key}"]`);
   if (again) { again.focus(); again.setSelectionRange(caret, caret); }
@@ -43,7 +44,7 @@ function take(data) {
   const fresh = before ? (m) => !before.methods.includes(m) : () => false;
   CHOICE.methods = new Set(DATA.methods.map((m, i) => [m, i]).filter(([m, i]) => names ? names.has(m) || (fresh(m) && i < FIRST) : i < FIRST).map(([, i]) => i));
   header();
-  document.getElementById("foot").replaceChildren(el("p", {}, "IQM: interquartile mean, the mean of the middle half of the seeds. Intervals: percentile bootstrap over seeds, 2000 resamples in tables and comparisons, 1000 for bands; one seed alone has none. Where seeds of a line were evaluated at different steps they are joined by straight lines; a line is drawn where at least half of its seeds are."));
+  document.getElementById("foot").replaceChildren(el("p", {}, "IQM: interquartile mean, the mean of the middle half of the seeds. Intervals: percentile bootstrap over seeds, 2000 resamples in tables and comparisons, 1000 for bands; one seed alone has none, and those of fewer than five are too narrow. Where seeds of a line were evaluated at different steps they are joined by straight lines; a line is drawn where at least half of its seeds are."));
   draw();
 }
 

@@ -1,6 +1,6 @@
 // Line charts with bands, and rows of dots with intervals; both answer the pointer.
 
-const LEFT = 50, RIGHT = 14, TOP = 8, BOTTOM = 38;
+const LEFT = 50, RIGHT = 14, TOP = 12, BOTTOM = 38;
 
 // A chart is drawn for the width that it really has, so that its text keeps its size; and again when that changes.
 const DRAWERS = new WeakMap();
@@ -71,10 +71,16 @@ function drawAxes(board, spec, xs, ys, px, py) {
   }
   for (const t of ticks(xs[0], xs[1], Math.max(2, Math.min(8, spec.wide / 75)))) {
     board.append(svg("line", { class: "axis", x1: px(t), x2: px(t), y1: spec.high - BOTTOM, y2: spec.high - BOTTOM + 4 }));
-    board.append(svg("text", { x: px(t), y: spec.high - BOTTOM + 17, "text-anchor": "middle" }, spec.xText(t)));
+    board.append(tickText(px(t), spec.high - BOTTOM + 17, spec.xText(t), spec.wide));
   }
   board.append(svg("line", { class: "axis", x1: LEFT, x2: spec.wide - RIGHT, y1: spec.high - BOTTOM, y2: spec.high - BOTTOM }));
   board.append(svg("text", { x: (LEFT + spec.wide - RIGHT) / 2, y: spec.high - 3, "text-anchor": "middle" }, spec.xLabel));
+}
+
+// Centred on its tick, unless that would cut it at the edge of the drawing.
+function tickText(x, y, label, wide) {
+  const half = 3.6 * label.length, anchor = x + half > wide ? "end" : x - half < 0 ? "start" : "middle";
+  return svg("text", { x: anchor === "end" ? wide - 1 : anchor === "start" ? 1 : x, y, "text-anchor": anchor }, label);
 }
 
 function stroke(line, colour, dashes, width, opacity, px, py) {
@@ -101,27 +107,45 @@ function area(line, px, py) {
   return svg("path", { d: path, fill: line.colour, opacity: 0.17 });
 }
 
-// The values of all lines where the pointer is.
+// The values of all lines where the pointer or the keyboard is.
 function follow(board, spec, px, py, [x0, x1]) {
   const guide = svg("line", { class: "guide", y1: TOP, y2: spec.high - BOTTOM, visibility: "hidden" });
   board.append(guide);
+  const lead = (x) => set(guide, x === null ? { visibility: "hidden" } : { x1: px(x), x2: px(x), visibility: "visible" });
   board.addEventListener("pointermove", (event) => {
     const box = board.getBoundingClientRect();
     const place = ((event.clientX - box.left) / box.width * spec.wide - LEFT) / (spec.wide - LEFT - RIGHT);
     const x = x0 + Math.min(1, Math.max(0, place)) * (x1 - x0);
-    guide.setAttribute("x1", px(x)); guide.setAttribute("x2", px(x)); guide.setAttribute("visibility", "visible");
-    const rows = spec.lines.map((line) => ({ line, i: nearest(line.x, x) }))
-      .filter(({ line, i }) => i >= 0 && known(line.y[i]) && inside(line.x, x, x1 - x0))
-      .sort((a, b) => b.line.y[b.i] - a.line.y[a.i]);
-    const told = rows.slice(0, 12).map(({ line, i }) => ({
-      colour: line.colour, name: line.label, value: amount(line.y[i], spec.metric),
-      range: line.low && known(line.low[i]) ? `${amount(line.low[i], spec.metric)} … ${amount(line.high[i], spec.metric)}` : "",
-    }));
+    lead(x);
+    const [head, told, more] = values(spec, x, x1 - x0);
     const seed = CHOICE.seeds ? nearestSeed(spec, x, (y) => Math.abs(py(y) - (event.clientY - box.top))) : null;
     if (seed) told.push({ colour: seed.colour, name: seed.label, value: amount(seed.value, spec.metric), range: "" });
-    tell(event, spec.xText(x) + (spec.xShort || ""), told, rows.length - 12);
+    tell(event, head, told, more);
   });
-  board.addEventListener("pointerleave", () => { guide.setAttribute("visibility", "hidden"); hideTip(); });
+  board.addEventListener("pointerleave", () => { lead(null); hideTip(); });
+  const circle = ring(board);
+  const points = spec.lines.map((line) => line.x.map((x, i) => i).filter((i) => known(line.x[i]) && known(line.y[i])).map((i) => ({
+    x: px(line.x[i]), y: py(line.y[i]), at: line.x[i], text: pointText(spec, line, i), tip: () => values(spec, line.x[i], x1 - x0, line),
+  })));
+  keyboard(board, spec.label, points, (point) => { circle(point); lead(point ? point.at : null); });
+}
+
+const rangeText = (line, i, metric) => line.low && known(line.low[i]) ? `${amount(line.low[i], metric)} … ${amount(line.high[i], metric)}` : "";
+
+function pointText(spec, line, i) {
+  const range = rangeText(line, i, spec.metric);
+  return `${line.label}, ${spec.xText(line.x[i])}${spec.xShort || ""}: ${amount(line.y[i], spec.metric)}` + (range ? `, 95 % interval ${range}` : "");
+}
+
+// The head, rows and number of rows left out of the hover text at x; the line that the keyboard is at comes first.
+function values(spec, x, span, first) {
+  const rows = spec.lines.map((line) => ({ line, i: nearest(line.x, x) }))
+    .filter(({ line, i }) => i >= 0 && known(line.y[i]) && inside(line.x, x, span))
+    .sort((a, b) => (b.line === first) - (a.line === first) || b.line.y[b.i] - a.line.y[a.i]);
+  const told = rows.slice(0, 12).map(({ line, i }) => ({
+    colour: line.colour, name: line.label + (line.note ? ` (${line.note})` : ""), value: amount(line.y[i], spec.metric), range: rangeText(line, i, spec.metric),
+  }));
+  return [spec.xText(x) + (spec.xShort || ""), told, rows.length - 12];
 }
 
 // The seed whose line passes closest to the pointer, if one is near.
@@ -149,16 +173,22 @@ function nearest(xs, x) {
 
 function tell(event, head, rows, more) {
   const tip = document.getElementById("tip");
-  tip.replaceChildren(el("div", { class: "soft" }, head), ...rows.map((row) => el("div", { class: "row" },
-    el("i", { style: `background:${row.colour}` }), el("span", {}, row.name), el("b", {}, row.value),
-    row.range ? el("span", { class: "soft" }, row.range) : null)));
-  if (more > 0) tip.append(el("div", { class: "soft" }, `and ${more} more`));
+  const made = rows.map((row) => el("div", { class: "row" }, el("i", { style: `background:${row.colour}` }), el("span", {}, row.name),
+    el("b", {}, row.value), row.range ? el("span", { class: "soft range" }, row.range) : null));
   tip.hidden = false;
+  // Long names wrap; rows that would leave the window are counted instead of cut.
+  for (let kept = made.length; kept >= 0; kept--) {
+    const left = made.length - kept + Math.max(0, more);
+    tip.replaceChildren(el("div", { class: "soft" }, head), ...made.slice(0, kept), ...(left ? [el("div", { class: "soft" }, `and ${left} more`)] : []));
+    if (tip.getBoundingClientRect().height <= innerHeight - 8 || kept <= 1) break;
+  }
   const box = tip.getBoundingClientRect();
   const x = event.clientX + 16 + box.width > innerWidth ? event.clientX - box.width - 16 : event.clientX + 16;
-  tip.style.left = Math.max(4, x) + "px";
+  tip.style.left = Math.max(4, Math.min(x, innerWidth - box.width - 4)) + "px";
   tip.style.top = Math.max(4, Math.min(innerHeight - box.height - 4, event.clientY + 14)) + "px";
 }
+
+addEventListener("scroll", hideTip, { passive: true });
 
 function hideTip() { document.getElementById("tip").hidden = true; }
 
@@ -169,20 +199,24 @@ function dotChart(rows, metric, label) {
 
 function drawDots(rows, metric, label, wide) {
   const rowHigh = 26, top = 4, high = top + rows.length * rowHigh + 34, nameWide = Math.min(230, Math.round(0.36 * wide));
-  const px = (v) => nameWide + v * (wide - nameWide - 62), letters = Math.floor(nameWide / 7);
+  const px = (v) => nameWide + v * (wide - nameWide - 62), letters = Math.floor((nameWide - 12) / 7.4);
   const board = svg("svg", { class: "chart", width: wide, height: high, role: "img", "aria-label": label });
   for (const t of ticks(0, 1, Math.max(2, (wide - nameWide) / 80))) {
     board.append(svg("line", { class: "rule", x1: px(t), x2: px(t), y1: top, y2: high - 26 }));
-    board.append(svg("text", { x: px(t), y: high - 10, "text-anchor": "middle" }, amount(t, metric)));
+    board.append(tickText(px(t), high - 10, amount(t, metric), wide));
   }
-  rows.forEach((row, i) => {
+  const points = rows.map((row, i) => {
     const y = top + rowHigh * (i + 0.5), text = row.label.length > letters ? row.label.slice(0, letters - 1) + "…" : row.label;
-    const name = svg("text", { x: nameWide - 12, y: y + 4, "text-anchor": "end" }, text);
-    name.append(svg("title", {}, row.label));
-    board.append(name);
-    if (known(row.low)) board.append(svg("line", { x1: px(row.low), x2: px(row.high), y1: y, y2: y, stroke: row.colour, "stroke-width": 8, opacity: 0.35, "stroke-linecap": "round" }));
-    board.append(svg("circle", { cx: px(row.value), cy: y, r: 5, fill: row.colour }));
-    board.append(svg("text", { x: wide - 2, y: y + 4, "text-anchor": "end" }, amount(row.value, metric)));
+    const range = known(row.low) ? `${amount(row.low, metric)} … ${amount(row.high, metric)}` : "";
+    const tip = () => ["", [{ colour: row.colour, name: row.label, value: amount(row.value, metric), range }], 0];
+    const group = svg("g", {}, svg("rect", { x: 0, y: y - rowHigh / 2, width: wide, height: rowHigh, fill: "transparent" }), svg("text", { x: nameWide - 12, y: y + 4, "text-anchor": "end" }, text));
+    if (known(row.low)) group.append(svg("line", { x1: px(row.low), x2: px(row.high), y1: y, y2: y, stroke: row.colour, "stroke-width": 8, opacity: 0.35, "stroke-linecap": "round" }));
+    group.append(svg("circle", { cx: px(row.value), cy: y, r: 5, fill: row.colour }), svg("text", { x: wide - 2, y: y + 4, "text-anchor": "end" }, amount(row.value, metric)));
+    group.addEventListener("pointermove", (event) => tell(event, ...tip()));
+    group.addEventListener("pointerleave", hideTip);
+    board.append(group);
+    return [{ x: px(row.value), y, text: `${row.label}: ${amount(row.value, metric)}` + (range ? `, 95 % interval ${range}` : ""), tip }];
   });
+  keyboard(board, label, points, ring(board));
   return board;
 }

@@ -43,7 +43,7 @@ function lines(task, name, axis) {
     const band = (group.bands[name] || {})[axis];
     if (group.task !== task || !shown(group.method) || !band) continue;
     const seeds = !CHOICE.seeds ? [] : group.curves.filter((c) => c.values[name]).map((c) => ({ x: scaled(c[axis]), y: c.values[name], label: `seed ${c.seed} of ${c.run}` }));
-    found.push({ ...band, x: scaled(band.x), colour: colour(group.method), dash: dash(group.method), label: DATA.methods[group.method], seeds });
+    found.push({ ...band, x: scaled(band.x), colour: colour(group.method), dash: dash(group.method), label: DATA.methods[group.method], note: `${group.seeds} ${group.seeds === 1 ? "seed" : "seeds"}`, count: group.seeds, seeds });
   }
   return found;
 }
@@ -64,8 +64,25 @@ function panel(task, name, axis, heading) {
     xText: byTime ? (v) => digits(v, 3) : count, xShort: byTime ? unit.short : " steps",
   });
   const empty = drawn.length ? null : el("span", { class: "soft" }, "nothing drawn: no line chosen, or not measured");
-  return el("figure", { class: "card" }, el("figcaption", {}, el("h3", {}, heading[0]), el("span", { class: "soft", title: metric.about }, heading[1]), empty), chart);
+  const few = [...new Set(drawn.map((line) => line.count).filter((n) => fewText(n)))].sort();
+  const x = byTime ? unit.label : axis;
+  return el("figure", { class: "card" },
+    el("figcaption", {}, el("h3", {}, heading[0]), el("span", { class: "soft", title: metric.about }, heading[1]), empty,
+      few.length && CHOICE.bands ? el("span", { class: "caveat", title: FEW_ABOUT }, `intervals of ${few.join(" or ")} seeds are too narrow`) : null, el("span", { class: "grow" }), drawn.length ? savingLines(`${metric.label} on ${DATA.tasks[task]}`, chart, drawn, x) : null),
+    chart);
 }
+
+function savingLines(title, holder, drawn, x) {
+  const rows = () => [["line", x, "value", "low", "high", "seeds"],
+    ...drawn.flatMap((line) => line.x.map((at, i) => [line.label, at, line.y[i], line.low && line.low[i], line.high && line.high[i], line.count]).filter((row) => known(row[2]))),
+    ...drawn.flatMap((line) => (line.seeds || []).flatMap((seed) => seed.x.map((at, i) => [`${line.label}: ${seed.label}`, at, seed.y[i], null, null, 1])))];
+  return saving(title, () => holder.querySelector("svg"), () => drawn, rows);
+}
+
+// A bootstrap interval of n seeds lies within their range, which holds the median with probability 1 - 2^(1-n).
+const FEW = 5;
+const FEW_ABOUT = "A bootstrap interval lies within the range of its seeds, and the range of n seeds holds the true median with a probability of 1 − 2^(1−n) only: 50 % for two seeds, 75 % for three, 88 % for four.";
+const fewText = (n) => n > 1 && n < FEW ? `${n} seeds: the interval covers at most ${Math.round(100 * (1 - Math.pow(2, 1 - n)))} %, not 95 %` : "";
 
 function curves() {
   const evals = Object.keys(DATA.metrics).filter((n) => n.startsWith("eval/"));
@@ -115,9 +132,12 @@ function table(key, columns, rows, options = {}) {
 function byGoal() {
   const groups = DATA.groups.filter((g) => g.by_goal && shown(g.method));
   if (!groups.length) return null;
-  const figures = groups.map((g) => el("figure", { class: "card" },
-    el("figcaption", {}, el("h3", {}, DATA.tasks[g.task]), el("span", { class: "soft" }, DATA.methods[g.method])),
-    g.by_goal.x ? goalMap(g.by_goal) : goalBars(g.by_goal)));
+  const figures = groups.map((g) => {
+    const drawing = g.by_goal.x ? goalMap(g.by_goal) : goalBars(g.by_goal), names = Object.keys(g.by_goal);
+    const rows = () => [names, ...g.by_goal.episodes.map((_, i) => names.map((n) => g.by_goal[n][i]))];
+    return el("figure", { class: "card" }, el("figcaption", {}, el("h3", {}, DATA.tasks[g.task]), el("span", { class: "soft" }, DATA.methods[g.method]), el("span", { class: "grow" }),
+      saving(`by goal ${DATA.tasks[g.task]} ${DATA.methods[g.method]}`, () => drawing, () => [], rows)), drawing);
+  });
   return section("goals", "By goal", "Fraction of the time near the goal at the last evaluation, mean over seeds: for each goal cell of a maze, else by the goal's distance from the start. Hover for the success rate.",
     legend(), el("div", { class: "grid small" }, figures));
 }
@@ -136,7 +156,18 @@ function goalMap(g) {
       svg("rect", { x: u + 1, y: v + 1, width: unit - 2, height: unit - 2, rx: 3, fill: shade(g.time_near_goal[i]), stroke: "var(--line)" }),
       svg("text", { x: u + unit / 2, y: v + unit / 2 + 4, "text-anchor": "middle", style: "fill:#222" }, known(g.time_near_goal[i]) ? String(Math.round(100 * g.time_near_goal[i])) : "–"));
   });
-  return svg("svg", { width: wide, height: high, role: "img", "aria-label": "time near each goal of the maze, in per cent" }, cells);
+  const board = svg("svg", { class: "chart", width: wide, height: high }, cells);
+  const order = g.x.map((_, i) => i).sort((a, b) => g.y[b] - g.y[a] || g.x[a] - g.x[b]), lanes = [...new Set(order.map((i) => g.y[i]))];
+  goalKeys(board, "time near each goal of the maze, in per cent", lanes.map((y) => order.filter((i) => g.y[i] === y)), (i) => ({
+    x: unit * (g.x[i] - left) / size, y: unit * (top - g.y[i]) / size, head: `goal at (${digits(g.x[i], 3)}, ${digits(g.y[i], 3)})`, text: goalText(g, i),
+  }));
+  return board;
+}
+
+// points: indices of goals, row by row as they are drawn
+function goalKeys(board, label, points, at) {
+  const point = (i) => { const p = at(i); return { ...p, text: `${p.head}: ${p.text}`, tip: () => [p.head, [{ colour: "transparent", name: p.text, value: "", range: "" }], 0] }; };
+  keyboard(board, label, points.map((lane) => lane.map(point)), ring(board));
 }
 
 function goalBars(g) {
@@ -145,7 +176,9 @@ function goalBars(g) {
     svg("text", { x: 0, y: 24 * k + 16 }, `from ${digits(d, 3)} m`),
     svg("rect", { x: 90, y: 24 * k + 3, width: Math.max(1, 180 * (g.time_near_goal[i] || 0)), height: 16, rx: 3, fill: shade(g.time_near_goal[i]), stroke: "var(--line)" }),
     svg("text", { x: 278, y: 24 * k + 16 }, percent(g.time_near_goal[i] || 0))));
-  return svg("svg", { width: 320, height: 24 * rows.length + 4, role: "img", "aria-label": "time near the goal by distance" }, bars);
+  const board = svg("svg", { class: "chart", width: 320, height: 24 * rows.length + 4 }, bars);
+  goalKeys(board, "time near the goal by distance", rows.map((_, k) => [k]), (k) => ({ x: 270, y: 24 * k + 11, head: `goals from ${digits(rows[k].d, 3)} m`, text: goalText(g, rows[k].i) }));
+  return board;
 }
 
 const methodCell = (method) => el("span", {}, sample(method), " ", DATA.methods[method]);
@@ -156,7 +189,7 @@ function finals() {
   if (!rows.length) return null;
   const score = (n) => ({
     label: DATA.metrics[n].label, num: true, title: DATA.metrics[n].about + "; IQM and 95 % interval over seeds", value: (g) => g.final[n] && g.final[n].value,
-    show: (g) => !g.final[n] ? "–" : el("span", {}, el("b", {}, amount(g.final[n].value, DATA.metrics[n])), " ", el("span", { class: "range" }, interval(g.final[n], DATA.metrics[n]))),
+    show: (g) => !g.final[n] ? "–" : el("span", {}, el("b", {}, amount(g.final[n].value, DATA.metrics[n])), " ", el("span", { class: "range", title: fewText(g.final[n].count) || null }, interval(g.final[n], DATA.metrics[n]) + (fewText(g.final[n].count) ? " †" : ""))),
   });
   const columns = [
     { label: "environment", name: true, value: (g) => DATA.tasks[g.task] },
@@ -167,7 +200,8 @@ function finals() {
   ];
   const first = names[0];
   if (first) columns.push({ label: "worst … best seed", num: true, title: DATA.metrics[first].label, value: (g) => g.final[first] && g.final[first].best, show: (g) => g.final[first] ? `${amount(g.final[first].worst, DATA.metrics[first])} … ${amount(g.final[first].best, DATA.metrics[first])}` : "–" });
-  return section("final", "Final performance", "The last evaluation of every seed. Seeds that diverged do not count; where seeds have ended at different steps, the range is given.", table("final", columns, rows));
+  return section("final", "Final performance", "The last evaluation of every seed. Seeds that diverged do not count; where seeds have ended at different steps, the range is given.", table("final", columns, rows),
+    rows.some((g) => names.some((n) => g.final[n] && fewText(g.final[n].count))) ? el("p", { class: "caveat" }, "† Fewer than five seeds. " + FEW_ABOUT) : null);
 }
 
 const STATISTICS = { iqm: "IQM", median: "median", mean: "mean", optimality_gap: "optimality gap" };
@@ -178,11 +212,15 @@ function comparison() {
   const metric = DATA.metrics[c.score], several = DATA.methods.length > 1;
   const tasks = c.tasks.length ? (c.tasks.length === 1 ? c.tasks[0] : `the ${c.tasks.length} environments that all agents share`) : "each agent's own environments, for none is shared by all: compare with care";
   const rows = c.aggregates.filter((a) => shown(a.method)).map((a) => ({ label: DATA.methods[a.method], colour: colour(a.method), ...a[CHOICE.statistic] }));
-  const aggregate = el("figure", { class: "card" }, el("figcaption", {}, el("h3", {}, `${STATISTICS[CHOICE.statistic]} of final ${metric.label}`)),
+  const heading = `${STATISTICS[CHOICE.statistic]} of final ${metric.label}`, dots = dotChart(rows, metric, `${STATISTICS[CHOICE.statistic]} of each agent`);
+  const dotRows = () => [["agent", "value", "low", "high", "seeds"], ...rows.map((r) => [r.label, r.value, r.low, r.high, r.count])];
+  const aggregate = el("figure", { class: "card" }, el("figcaption", {}, el("h3", {}, heading), el("span", { class: "grow" }), saving(heading, () => dots.querySelector("svg"), () => [], dotRows)),
     el("div", { class: "controls" }, el("fieldset", {}, Object.entries(STATISTICS).map(([n, label]) => toggle(label, CHOICE.statistic === n, () => { CHOICE.statistic = n; draw(); })))),
-    dotChart(rows, metric, `${STATISTICS[CHOICE.statistic]} of each agent`));
-  const profile = el("figure", { class: "card" }, el("figcaption", {}, el("h3", {}, "Performance profile"), el("span", { class: "soft" }, `fraction of seeds whose ${metric.label} is above τ`)),
-    lineChart({ lines: c.profiles.filter((p) => shown(p.method)).map((p) => ({ ...p, x: c.thresholds, colour: colour(p.method), dash: dash(p.method), label: DATA.methods[p.method] })), metric: { fraction: true }, whole: true, xLabel: `τ (${metric.label})`, xText: percent, label: "performance profile" }));
+    dots);
+  const profiles = c.profiles.filter((p) => shown(p.method)).map((p) => ({ ...p, x: c.thresholds, colour: colour(p.method), dash: dash(p.method), label: DATA.methods[p.method] }));
+  const chart = lineChart({ lines: profiles, metric: { fraction: true }, whole: true, xLabel: `τ (${metric.label})`, xText: percent, label: "performance profile" });
+  const profile = el("figure", { class: "card" }, el("figcaption", {}, el("h3", {}, "Performance profile"), el("span", { class: "soft" }, `fraction of seeds whose ${metric.label} is above τ`),
+    el("span", { class: "grow" }), savingLines("Performance profile", chart, profiles, "tau")), chart);
   return section("compare", several ? "Agents compared" : "Over environments and seeds", `Final ${metric.label} on ${tasks}. Bands and bars are 95 % intervals; seeds are resampled within every environment.`,
     el("div", { class: "grid few" }, aggregate, profile), improvement(c));
 }

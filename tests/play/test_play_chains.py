@@ -1,0 +1,93 @@
+"""The promise of `homing play`: click anywhere, again and again, and the robot goes there."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from browser_helpers import CHROMIUM, browser, click, opened, until  # noqa: F401
+
+from homing.play.server import Player, free_port, running
+from homing.play.session import Session
+from homing.play.sources import Choice
+
+LENGTH, FRACTION = 5, 0.95
+SECONDS = {"point_u_maze": 40.0, "reacher": 8.0}  # for one goal, in the robot's time
+POLICIES = tuple(SECONDS)
+
+
+def places(session, seed, count):
+    """Random places [count, 2] where a goal can stay: free of walls, within an arm's reach."""
+    free = session.sim.space.free_points(session.sim.margin)
+    return free[np.random.default_rng(seed).integers(len(free), size=count)]
+
+
+@pytest.fixture(scope="module")
+def session():
+    made = {}
+
+    def of(name):
+        if name not in made:
+            made[name] = Session(Choice(name), ())
+        return made[name]
+
+    return of
+
+
+def reached(session, player, xy, seconds):
+    """Whether the robot reaches a place that is clicked on, from where it is."""
+    ray = SimpleNamespace(ray_origin=(*xy, 10.0), ray_direction=(0.0, 0.0, -1.0))
+    player.page.pointer.clicked(ray)
+    for _ in range(round(seconds / 0.25)):
+        session.advance(0.25)
+        if session.sim.snapshot.reached:
+            np.testing.assert_allclose(session.sim.goal[:2], xy, atol=1e-4)
+            return True
+    return False
+
+
+def chains(session, seeds):
+    """Which goals are reached along chains of clicks, bool [seeds, LENGTH]; each chain has a fresh start."""
+    name = session.choice.source
+    player = Player(session, free_port(None)[0], "a test")
+    player.page.show()
+    found = []
+    for seed in seeds:
+        session.reset()
+        found.append([reached(session, player, xy, SECONDS[name]) for xy in places(session, seed, LENGTH)])
+    player.stop()
+    return np.array(found)
+
+
+def test_two_chains_of_five_goals_are_reached(session):
+    found = chains(session("point_u_maze"), range(100, 102))
+    assert found.mean() >= FRACTION, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", POLICIES)
+def test_many_chains_of_five_goals_are_reached(session, name):
+    found = chains(session(name), range(20))
+    assert found.mean() >= FRACTION, found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium on this machine")
+@pytest.mark.parametrize("name", POLICIES)
+def test_clicks_of_a_real_browser_are_reached_one_after_the_other(session, name, browser):  # noqa: F811
+    session = session(name)
+    with running(Player(session, free_port(None)[0], "a test")) as player:
+        page = opened(browser.new_page(viewport={"width": 1280, "height": 800}), player)
+        found = [_clicked_and_reached(page, player, xy) for xy in places(session, seed=7, count=2 * LENGTH)]
+        page.close()
+    assert np.mean(found) >= FRACTION, found
+
+
+def _clicked_and_reached(page, player, xy):
+    session = player.session
+    click(page, player, xy)
+    # A pixel is some centimetres of floor.
+    moved = lambda: np.linalg.norm(session.sim.goal[:2] - xy) < 0.3 * session.sim.env.task.within + 0.02
+    assert until(moved), (session.sim.goal, xy)
+    start, seconds = session.time, SECONDS[session.choice.source]
+    until(lambda: session.sim.snapshot.reached or session.time > start + seconds, 10 * seconds)
+    return session.sim.snapshot.reached
