@@ -89,9 +89,15 @@ def test_what_a_page_cannot_compute_is_said():
 
 @needs_node
 @pytest.mark.slow
-@pytest.mark.parametrize("id", ["ant", "ant_big_maze", "humanoid", "ant_soccer", "reacher"])
-def test_every_step_is_python_s(id):
-    """From each state of a trajectory, one step leads to the same place, and so do 100 steps in a row."""
+@pytest.mark.parametrize(
+    ("id", "steps"),
+    [("ant", 100), ("ant_big_maze", 80), ("humanoid", 100), ("ant_soccer", 100), ("reacher", 100)],
+)
+def test_every_step_is_python_s(id, steps):
+    """From each state of a trajectory, one step leads to the same place, and so do many steps in a row.
+
+    Contacts amplify differences of rounding; between walls, in the maze, most of all.
+    """
     actor = environment_actor(id, "zero", None, {})
     made, traced = simulator(actor, given_actions=True), Traced(actor)
     rng, move = np.random.default_rng(0), jax.jit(traced.move)
@@ -109,10 +115,10 @@ def test_every_step_is_python_s(id):
     given = {"goal": np.asarray(goal)} | rounds[0]
     single = run_program(made.program, given, ["move"], ["pos"], times=100, each=rounds)
     free = run_program(
-        made.program, given, ["move"], ["pos"], times=40, each=[{"action": a} for a in actions[:40]]
+        made.program, given, ["move"], ["pos"], times=100, each=[{"action": a} for a in actions]
     )
     alone = max(np.abs(f["pos"] - p).max() for f, p in zip(single, places, strict=True))
     in_a_row = [np.abs(f["pos"] - p).max() for f, p in zip(free, places, strict=True)]
     print(json.dumps({"env": id, "one_step": float(alone), "in_a_row": [float(x) for x in in_a_row[9::10]]}))
     assert alone < 1e-4
-    assert max(in_a_row) < CLOSE
+    assert max(in_a_row[:steps]) < CLOSE

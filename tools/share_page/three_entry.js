@@ -1,6 +1,5 @@
 // What the pages of `homing share` use of three.js; tools/make_share_three.py bundles it.
 export {
-  AmbientLight,
   BoxGeometry,
   BufferAttribute,
   BufferGeometry,
@@ -10,7 +9,6 @@ export {
   DataTexture,
   DirectionalLight,
   DoubleSide,
-  GridHelper,
   Group,
   HemisphereLight,
   LinearFilter,
@@ -23,7 +21,6 @@ export {
   Plane,
   Quaternion,
   Raycaster,
-  RingGeometry,
   Scene,
   SphereGeometry,
   SRGBColorSpace,
