@@ -1,7 +1,6 @@
 """Kernels of our own: run step by step on the CPU, each beside its plain twin."""
 
 import functools
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +10,9 @@ from solving_helpers import positive_definite, random_rules, single
 
 from homing.compile import xla
 from homing.compile.jitted import UNCHECKED
-from homing.physics import generalized, kernels, mjx, solvers
+from homing.physics import kernels, mjx, solvers
+from homing.physics.generalized.constraints import Rows
+from homing.physics.generalized.engine import MAX_KERNEL_CONSTRAINTS, Equations
 
 ENVS = 3
 
@@ -94,14 +95,12 @@ def test_seeds_and_lanes_may_lie_along_two_axes():
 @pytest.mark.parametrize("rows", [5, 70])
 def test_a_cpu_beside_a_gpu_has_the_twin(monkeypatch, rows):
     jac, inverse, soft, force, wanted = (x[0] for x in arms(rows, 3))
-    state = SimpleNamespace(con_jac=jac, mass_mx_inv=inverse, con_diag=soft, qf_smooth=force, con_aref=wanted)
-    plain = generalized._constraint_force(state)
+    equations = Equations(inverse, force, Rows(jac, soft, wanted))
+    plain = equations.constraint_force()
     monkeypatch.setattr(xla, "kernels", lambda asked_for=False: True)
-    traced = str(jax.make_jaxpr(lambda: generalized._constraint_force(state))())
-    assert ("pallas_call" in traced) == (rows < generalized.MAX_KERNEL_CONSTRAINTS), (
-        "large matrices have no kernel"
-    )
-    np.testing.assert_allclose(jax.jit(lambda: generalized._constraint_force(state))(), plain, atol=1e-5)
+    traced = str(jax.make_jaxpr(equations.constraint_force)())
+    assert ("pallas_call" in traced) == (rows < MAX_KERNEL_CONSTRAINTS), "large matrices have no kernel"
+    np.testing.assert_allclose(jax.jit(equations.constraint_force)(), plain, atol=1e-5)
 
 
 def test_newtons_kernels_must_be_asked_for(monkeypatch):
