@@ -19,12 +19,14 @@ def _around(x: float, y: float, spread: float, z: float | None = None) -> Box:
 
 
 def _on_table(x: float, y: float, spread: float) -> InReach:
+    """A square on the table, without what the arm cannot reach."""
     return InReach(_around(x, y, spread), CUBE_REGION)
 
 
 def _move(
     cubes: Distribution, goals: Distribution, bins: tuple[float, float] | None = None, half: float = 0.135
-):
+) -> EnvSpec:
+    """The arm moves a cube, on an empty table or between bins whose inner faces are `half` from their centres."""
     body = Panda() if bins is None else Panda(contacts=24)
     return EnvSpec(body, MoveCube(cubes, goals), Table(bins, half=half))
 
