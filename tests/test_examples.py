@@ -16,6 +16,7 @@ from homing.agents import AGENTS
 from homing.config.offpolicy import TrainConfig
 from homing.config.presets import PRESETS
 from homing.data import replay
+from homing.data.replay import Stored
 from homing.envs.registry import ENVIRONMENTS
 from homing.losses.contrastive import OBJECTIVES
 from homing.training.offpolicy import OffPolicy, make_plan
@@ -114,7 +115,7 @@ def test_the_example_of_first_reach_times_learns_to_reach(example):
     assert float(before["final_distance"]) > 0.8 > 0.5 > float(after["final_distance"])
     # Steps are counted from the state, at most the horizon; goals that are not reached count as the horizon.
     episodes = replay.episode_index(train.replay, jnp.int32(loop.plan.iterations))
-    batch = loop._batch(train.replay, episodes, jax.random.key(1))
+    batch = loop._batch(Stored(train.replay, episodes), jax.random.key(1))
     steps = np.expm1(np.asarray(batch["log_time"]))
     np.testing.assert_allclose(steps, np.round(steps), atol=1e-3)
     assert steps.min() == 0 and steps.max() == pytest.approx(25)
@@ -130,7 +131,7 @@ def test_the_example_of_action_chunks_learns_to_reach(example):
     loop, train, before, after = learned(agent)
     assert float(before["success_end"]) < 0.3 < 0.9 < float(after["success_end"])
     episodes = replay.episode_index(train.replay, jnp.int32(loop.plan.iterations))
-    batch = loop._batch(train.replay, episodes, jax.random.key(1))
+    batch = loop._batch(Stored(train.replay, episodes), jax.random.key(1))
     assert batch["actions"].shape == (128, 6) and batch["whole"].any() and not batch["whole"].all()
     assert agent.act(train.learner, batch["obs"], jax.random.key(2), explore=True).shape == (128, 6)
     assert not agent.has_critic and "chunks" in AGENTS
@@ -160,7 +161,7 @@ def test_examples_of_agents_are_trained_by_the_command_they_name(name, tmp_path)
     assert "success_any" in done.stdout and (tmp_path / "run" / "summary.json").is_file()
 
 
-LONGER = {"own_agent": 62, "own_robot": 66}
+LONGER = {"own_agent": 62, "own_robot": 66, "sb3_her": 72, "ppo_gymnax": 75}
 
 
 def test_examples_are_short():

@@ -84,14 +84,16 @@ def test_lost_metrics_are_said_and_noted_and_learning_goes_on(made, stopped):
     (stopped / "metrics.jsonl").unlink()
     show = resumed(stopped)
     (warning,) = show.warned
-    assert "has 0 of the 4 rows that were written up to the checkpoint (those of iterations 7, 13)" in warning
+    assert (
+        "has 0 of the 6 rows that were written up to the checkpoint (those of iterations 0, 7, 13)" in warning
+    )
     folder = RunFolder(stopped)
-    assert folder.sessions()[-1]["missing_rows"] == 4
+    assert folder.sessions()[-1]["missing_rows"] == 6
     assert folder.sessions()[-1]["metrics_before"] == 15
-    assert folder.summary()["missing_rows"] == 4
+    assert folder.summary()["missing_rows"] == 6
     rows, policy = results(stopped)
     whole_rows, whole_policy = results(made / "whole")
-    assert rows == whole_rows[4:]
+    assert rows == whole_rows[6:]
     for name in policy:
         np.testing.assert_array_equal(policy[name], whole_policy[name])
     best, whole_best = (homing.load(path, which="best") for path in (stopped, made / "whole"))
@@ -103,13 +105,13 @@ def test_an_edited_row_is_said_and_the_file_is_kept(stopped):
     edited = text.replace('"iteration": 7', '"iteration": 7, "eval/extra": 1.0', 1)
     (stopped / "metrics.jsonl").write_text(edited)
     (warning,) = resumed(stopped).warned
-    assert "has all 4 rows up to the checkpoint, but they are not as they were written" in warning
+    assert "has all 6 rows up to the checkpoint, but they are not as they were written" in warning
     assert (stopped / "metrics.jsonl.kept-1").read_text() == edited
     assert "metrics.jsonl.kept-1" in warning
     assert "missing_rows" not in RunFolder(stopped).summary()
     (stopped / "metrics.jsonl").write_text("")
     show = resumed(stopped)  # finished, and looked at all the same
-    assert "has 0 rows; at the end of the run it had 8" in show.warned[0]
+    assert "has 0 rows; at the end of the run it had 10" in show.warned[0]
 
 
 def test_a_line_that_is_no_row_is_named(stopped):

@@ -24,8 +24,9 @@ except ModuleNotFoundError:
 """
 IMPORTS = """
 import homing
+adapters = [f"homing.adapters.{name}" for name in ("gymnasium", "gymnax", "sb3", "stoa")]
 for module in pkgutil.walk_packages(homing.__path__, "homing."):
-    if module.name not in ("homing.physics.brax_pipelines", "homing.__main__"):
+    if module.name not in ("homing.physics.brax_pipelines", "homing.__main__", *adapters):
         importlib.import_module(module.name)
 """
 ENVIRONMENTS = """

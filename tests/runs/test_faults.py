@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from run_helpers import assert_same_results, results
@@ -138,5 +139,5 @@ def test_a_folder_that_cannot_be_written_is_refused_before_compiling(tmp_path, m
     config = probe_config()
     monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(HomingError, match=r"cannot write to .*Permission denied"):
-        runner.start(config, tmp_path / "run", Lines(quiet=True), parts=object())
+        runner.start(config, tmp_path / "run", Lines(quiet=True), parts=SimpleNamespace(data_file=None))
     assert not (tmp_path / "run").exists()

@@ -123,8 +123,8 @@ def test_a_policy_learned_from_good_data_reaches_goals(agent, tmp_path):
     assert outcome.status == "finished"
     assert min(success(tmp_path / "run")) > 0.8
     rows = RunFolder(tmp_path / "run").rows()
-    assert [row["step"] for row in rows] == [row["updates"] for row in rows] == [300, 300, 600, 600]
-    assert "speed/updates_per_second" in rows[0] and "speed/env_steps_per_second" not in rows[0]
+    assert [row["step"] for row in rows] == [row["updates"] for row in rows] == [0, 0, 300, 300, 600, 600]
+    assert "speed/updates_per_second" in rows[-1] and "speed/env_steps_per_second" not in rows[-1]
 
 
 def test_a_policy_learned_from_other_actions_reaches_few(tmp_path):

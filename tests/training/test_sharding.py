@@ -75,9 +75,11 @@ def test_four_devices_learn_what_one_does(surroundings):
 
 
 class FewDevices:
-    def __init__(self, seeds, lanes):
+    collects = True
+
+    def __init__(self, seeds, num_envs):
         self.seeds = seeds
-        self.config = type("Config", (), {"num_envs": lanes, "eval_envs": 8, "exact_seeds": False})
+        self.config = type("Config", (), {"num_envs": num_envs, "eval_envs": 8, "exact_seeds": False})
 
 
 def test_what_does_not_divide_is_told_with_what_would(monkeypatch):

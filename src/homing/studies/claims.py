@@ -92,10 +92,12 @@ def take(program: Path, dead_after: float = DEAD_AFTER) -> Claim | None:
     """Claim a program for this process; None if another process has it."""
     folder = program / FOLDER
     folder.mkdir(exist_ok=True)
-    before = current(program)
+    # One look decides both: a number above a claim that was not looked at would take it over.
+    last = _highest(folder)
+    before = _read(folder, last)
     if before is not None and before.is_alive():
         return None
-    path = folder / f"{_highest(folder) + 1:06d}"
+    path = folder / f"{last + 1:06d}"
     facts: dict[str, Any] = {"host": socket.gethostname(), "process": os.getpid(), "machine": machine()}
     facts["dead_after"] = dead_after
     try:
@@ -116,7 +118,12 @@ def take(program: Path, dead_after: float = DEAD_AFTER) -> Claim | None:
 def current(program: Path) -> Claim | None:
     """The valid claim on a program; None if it is open."""
     folder = program / FOLDER
-    path = folder / f"{_highest(folder):06d}"
+    return _read(folder, _highest(folder))
+
+
+def _read(folder: Path, number: int) -> Claim | None:
+    """The claim of a number; None if it was released, or there is none."""
+    path = folder / f"{number:06d}"
     try:
         facts = json.loads(path.read_text())
         return Claim(path, **facts)
