@@ -83,7 +83,7 @@ def test_the_order_of_the_readme():
         "Goal-conditioned reinforcement learning in JAX:",
         "docs/images/film.webp",
         "<!-- begin headline",
-        "\npip install homing",
+        "\npip install .",
         "\nhoming train best ant",
         "```python",
         "## What is here",
