@@ -1,6 +1,7 @@
 """Both servers for a long time under 20 clients: alive, serving, and with flat memory.
 
-`HOMING_SOAK_MINUTES` sets how long, for instance 120; all traffic stays on this machine.
+`HOMING_SOAK_MINUTES` sets how long, for instance 120, and `HOMING_SOAK_OUT` a JSON file for what was measured.
+All traffic stays on this machine.
 """
 
 import contextlib
@@ -19,6 +20,8 @@ import pytest
 from play_helpers import CLICK, client, play_process
 from policy_helpers import maze_policy  # noqa: F401
 from report_helpers import rows_of, write_run
+
+from homing.system import hardware
 
 MINUTES = float(os.environ.get("HOMING_SOAK_MINUTES", "1"))
 CLIENTS = 20  # half of them on each server
@@ -109,7 +112,11 @@ def test_both_servers_stay_up_with_flat_memory(maze_policy, tmp_path):  # noqa: 
             thread.join(60)
         with client(play) as last:
             assert last.is_served()
-        print({name: [round(x) for x in values] for name, values in memory.items()}, served)
+        report = {"minutes": MINUTES, "clients": CLIENTS, "served": served}
+        report |= {f"{name}_mib": [round(x) for x in values] for name, values in memory.items()}
+        print(report)
+        if os.environ.get("HOMING_SOAK_OUT"):
+            Path(os.environ["HOMING_SOAK_OUT"]).write_text(json.dumps(report | hardware.describe()) + "\n")
         assert all(count > 0 for count in served), served
         assert all(flat(values) for values in memory.values()), memory
         assert "Traceback" not in play.log + (tmp_path / "watch.log").read_text()
