@@ -48,16 +48,16 @@ test-package: $(READY)
 
 # Other libraries bring torch and much else: they have a virtual environment of their own.
 ECOSYSTEM := .venv-ecosystem
-# The pages about them, run there too: in the other one those that need such a library are skipped.
-PAGES := $(patsubst %,"tests/test_docs_code.py::test_the_code_of_a_page_runs[%]",$(wildcard docs/ecosystem/*.md))
 
 $(ECOSYSTEM)/.ready: pyproject.toml constraints-ecosystem.txt
 	$(PYTHON) -m venv $(ECOSYSTEM)
 	$(ECOSYSTEM)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-ecosystem.txt -e '.[ecosystem]'
 	@touch $@
 
+# The pages about them are run there too: in the other one those that need such a library are skipped.
 test-ecosystem: $(ECOSYSTEM)/.ready
-	$(ECOSYSTEM)/bin/python -m pytest -n 2 --dist loadfile -m "not slow" tests/adapters $(wildcard tests/ecosystem) $(PAGES)
+	$(ECOSYSTEM)/bin/python -m pytest -n 2 --dist loadfile -m "not slow" -k "adapters or ecosystem" \
+		tests/adapters tests/ecosystem tests/test_docs_code.py
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -123,14 +123,14 @@ def test_minari_holds_every_episode(home):
 def test_a_shipped_policy_goes_to_minari_and_back_and_its_environment_is_recovered(home, capsys):
     minari = pytest.importorskip("minari")
     pytest.importorskip("homing.adapters.gymnasium")
-    name = "homing/point_u_maze/crl-v0"
+    name = "homing/point_u_maze_anywhere/crl-v0"
     main(
         ["data", "export", "point_u_maze", "--format", "minari", "--episodes", "3", "--episode-length", "20"]
     )
     assert name in capsys.readouterr().out
     source = minari.load_dataset(name)
     env = source.recover_environment()
-    assert env.spec.id == "homing/PointUMaze-v0" and env.spec.max_episode_steps == 20
+    assert env.spec.id == "homing/PointUMazeAnywhere-v0" and env.spec.max_episode_steps == 20
     first, _ = env.reset(seed=0)
     episode = source[0]
     assert env.observation_space.contains(first)
@@ -139,7 +139,7 @@ def test_a_shipped_policy_goes_to_minari_and_back_and_its_environment_is_recover
     }
     main(["data", "import", name, "--out", str(home / "x.npz")])
     read = read_dataset(home / "x.npz")
-    assert read.notes["env"] == "point_u_maze" and set(read.lengths) == {20}
+    assert read.notes["env"] == "point_u_maze_anywhere" and set(read.lengths) == {20}
     with pytest.raises(SystemExit):
         main(["data", "export", "point_u_maze", "--format", "minari", "--episodes", "3"])
     assert "already" in capsys.readouterr().err
