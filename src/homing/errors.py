@@ -47,3 +47,11 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
     else:
         hint = f"{len(known)} are known, for instance {', '.join(known[:6])}"
     return UnknownNameError(f"unknown {kind} {shown(name)}; {hint}")
+
+
+def missing_package(what: str, extra: str, error: ModuleNotFoundError) -> HomingError:
+    """An error that names the extra which installs what something optional needs."""
+    return HomingError(
+        f"{what} needs the package {error.name}; install it with "
+        f"`pip install 'homing[{extra}]'` (from a checkout: `pip install '.[{extra}]'`)"
+    )

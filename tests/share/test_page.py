@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from browser_helpers import CHROMIUM
 from cli_helpers import command
 
 from homing.errors import ConfigError, HomingError
@@ -16,15 +17,6 @@ from homing.share.page import check_out, live_page, write_page
 from homing.share.simulator import Traced, sampled_resets
 from homing.share.sources import check_source, make_actor
 
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-background-networking",
-    "--use-gl=angle",
-    "--use-angle=swiftshader",
-    "--enable-unsafe-swiftshader",
-    "--ignore-gpu-blocklist",
-]
 PATIENCE = 90  # seconds: WebGL in software is slow
 CLOSE = 1e-3  # metres
 needs_browser = pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium on this machine")
@@ -42,15 +34,6 @@ SPEED = """() => {
   for (let k = 0; k < 200; k++) { source.step(); if (source.terminated) source.reset(); }
   return 200 / ((performance.now() - begin) / 1000);
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

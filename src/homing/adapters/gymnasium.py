@@ -14,12 +14,11 @@ import jax
 import numpy as np
 
 from homing.adapters.frames import RENDER_MODES, Frames, check_render_mode
-from homing.adapters.missing import missing
 from homing.adapters.numpy_env import GoalObs, NumpyEnv, Step
 from homing.bounds import MAX_COUNT
 from homing.envs import env_ids, make
-from homing.envs.info import EnvInfo
-from homing.errors import ConfigError, shown
+from homing.envs.info import EnvInfo, gymnasium_id
+from homing.errors import ConfigError, missing_package, shown
 from homing.types import Key
 
 try:
@@ -27,15 +26,9 @@ try:
     from gymnasium import spaces
     from gymnasium.vector.utils import batch_space
 except ModuleNotFoundError as error:
-    raise missing("gymnasium", error) from None
+    raise missing_package("homing.adapters.gymnasium", "gymnasium", error) from None
 
-NAMESPACE, VERSION, TIME_LIMIT = "homing", 0, 1000
-
-
-def gymnasium_id(env_id: str) -> str:
-    """Gymnasium's id of an environment: `homing/AntUMaze-v0` for `ant_u_maze`."""
-    name = "".join(part[:1].upper() + part[1:] for part in env_id.split("_"))
-    return f"{NAMESPACE}/{name}-v{VERSION}"
+TIME_LIMIT = 1000
 
 
 def register_envs() -> None:
@@ -79,15 +72,14 @@ class HomingEnv(gym.Env[GoalObs, np.ndarray]):
         self.metadata = self.metadata | {"render_fps": frame_rate(made.spec)}
         self.render_mode = render_mode
         self.observation_space, self.action_space = spaces_of(made.spec)
-        self._env, self._frames, self._size = NumpyEnv(self.goal_env), None, (width, height)
+        self._env, self._frames = NumpyEnv(self.goal_env), Frames(self.goal_env, width, height)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[GoalObs, dict[str, Any]]:
         super().reset(seed=seed)
         obs, info = self._env.reset(next_key(self.np_random), options)
-        if self._frames is not None:
-            self._frames.forget(np.arange(1))
+        self._frames.forget(np.arange(1))
         return _first(obs), _first(info)
 
     def step(self, action: np.ndarray) -> tuple[GoalObs, float, bool, bool, dict[str, Any]]:
@@ -100,13 +92,10 @@ class HomingEnv(gym.Env[GoalObs, np.ndarray]):
         if self.render_mode is None:
             gym.logger.warn("render() needs a render mode: gymnasium.make(..., render_mode='rgb_array')")
             return None
-        self._frames = self._frames or Frames(self.goal_env, *self._size)
         return self._frames.draw(self._env.state)[0]
 
     def close(self) -> None:
-        if self._frames is not None:
-            self._frames.close()
-            self._frames = None
+        self._frames.close()
 
     def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
         """Reward of a goal, or [...] of a batch; see `NumpyEnv.compute_reward`."""
@@ -153,7 +142,7 @@ class HomingVectorEnv(gym.vector.VectorEnv[GoalObs, np.ndarray, np.ndarray]):
         self.single_observation_space, self.single_action_space = spaces_of(self.goal_env.spec)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self._env, self._frames, self._size = NumpyEnv(self.goal_env), None, (width, height)
+        self._env, self._frames = NumpyEnv(self.goal_env), Frames(self.goal_env, width, height)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -162,7 +151,7 @@ class HomingVectorEnv(gym.vector.VectorEnv[GoalObs, np.ndarray, np.ndarray]):
             raise ConfigError(f"one seed serves the whole batch, not {shown(seed)}")
         super().reset(seed=None if seed is None else int(seed))
         obs, info = self._env.reset(next_key(self.np_random), options)
-        self._forget(np.arange(self.num_envs))
+        self._frames.forget(np.arange(self.num_envs))
         return obs, self._masked(info, np.ones(self.num_envs, bool))
 
     def step(self, actions: np.ndarray) -> tuple[GoalObs, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -170,20 +159,17 @@ class HomingVectorEnv(gym.vector.VectorEnv[GoalObs, np.ndarray, np.ndarray]):
         info = self._masked(result.info, np.ones(self.num_envs, bool))
         if result.ended.any():
             info |= self._final(result)
-            self._forget(np.flatnonzero(result.ended))
+            self._frames.forget(np.flatnonzero(result.ended))
         return result.obs, result.reward, result.terminated, result.truncated, info
 
     def render(self) -> tuple[np.ndarray, ...] | None:  # type: ignore[override]
         if self.render_mode is None:
             gym.logger.warn("render() needs a render mode: gymnasium.make_vec(..., render_mode='rgb_array')")
             return None
-        self._frames = self._frames or Frames(self.goal_env, *self._size)
         return self._frames.draw(self._env.state)
 
     def close_extras(self, **kwargs: Any) -> None:
-        if self._frames is not None:
-            self._frames.close()
-            self._frames = None
+        self._frames.close()
 
     def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> np.ndarray:
         """Rewards [...] of a batch of goals; see `NumpyEnv.compute_reward`."""
@@ -209,10 +195,6 @@ class HomingVectorEnv(gym.vector.VectorEnv[GoalObs, np.ndarray, np.ndarray]):
     def _masked(self, info: Mapping[str, Any], mask: np.ndarray) -> dict[str, Any]:
         """Info with a mask beside each entry, as Gymnasium has it."""
         return {**info, **{f"_{name}": mask for name in info}}
-
-    def _forget(self, envs: np.ndarray) -> None:
-        if self._frames is not None:
-            self._frames.forget(envs)
 
 
 class RecordEpisodeStatistics(gym.wrappers.vector.RecordEpisodeStatistics):

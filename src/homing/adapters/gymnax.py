@@ -7,9 +7,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from homing.adapters.missing import missing
 from homing.adapters.single import SingleEnv
-from homing.errors import HomingError
+from homing.errors import HomingError, missing_package
 from homing.types import Array, EnvState, Key
 
 try:
@@ -17,7 +16,7 @@ try:
     from flax import struct
     from gymnax.environments import environment, spaces
 except ModuleNotFoundError as error:
-    raise missing("gymnax", error) from None
+    raise missing_package("homing.adapters.gymnax", "gymnax", error) from None
 
 
 @struct.dataclass

@@ -9,16 +9,15 @@ import numpy as np
 
 from homing.adapters.frames import Frames, check_render_mode
 from homing.adapters.gymnasium import next_key, spaces_of
-from homing.adapters.missing import missing
 from homing.adapters.numpy_env import GoalObs, NumpyEnv
 from homing.envs import make
-from homing.errors import ConfigError
+from homing.errors import ConfigError, missing_package
 
 try:
     from gymnasium.utils import seeding
     from stable_baselines3.common.vec_env import VecEnv
 except ModuleNotFoundError as error:
-    raise missing("sb3", error) from None
+    raise missing_package("homing.adapters.sb3", "sb3", error) from None
 
 
 class HomingVecEnv(VecEnv):
@@ -48,7 +47,7 @@ class HomingVecEnv(VecEnv):
         check_render_mode(render_mode, width, height)
         self.goal_env = make(env_id, num_envs, max_episode_steps, physics, reward, env_options)
         self.render_mode = render_mode
-        self._env, self._frames, self._size = NumpyEnv(self.goal_env), None, (width, height)
+        self._env, self._frames = NumpyEnv(self.goal_env), Frames(self.goal_env, width, height)
         self._random = seeding.np_random()[0]
         self._actions: np.ndarray | None = None
         super().__init__(self.goal_env.num_envs, *spaces_of(self.goal_env.spec))
@@ -60,7 +59,7 @@ class HomingVecEnv(VecEnv):
         self.reset_infos = self._split(info)
         self._reset_seeds()
         self._reset_options()
-        self._forget(np.arange(self.num_envs))
+        self._frames.forget(np.arange(self.num_envs))
         return obs
 
     def step_async(self, actions: np.ndarray) -> None:
@@ -74,7 +73,7 @@ class HomingVecEnv(VecEnv):
             for n in np.flatnonzero(ended):
                 infos[n]["terminal_observation"] = {name: rows[n] for name, rows in last.items()}
                 infos[n]["TimeLimit.truncated"] = bool(result.truncated[n])
-            self._forget(np.flatnonzero(ended))
+            self._frames.forget(np.flatnonzero(ended))
         return result.obs, result.reward, ended, infos
 
     def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> np.ndarray:
@@ -82,13 +81,10 @@ class HomingVecEnv(VecEnv):
         return self._env.compute_reward(achieved_goal, desired_goal, info)
 
     def get_images(self) -> Sequence[np.ndarray]:
-        self._frames = self._frames or Frames(self.goal_env, *self._size)
         return self._frames.draw(self._env.state)
 
     def close(self) -> None:
-        if self._frames is not None:
-            self._frames.close()
-            self._frames = None
+        self._frames.close()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """The attribute once for each environment: all share it."""
@@ -127,7 +123,3 @@ class HomingVecEnv(VecEnv):
         if any(goal is None for goal in goals):
             raise ConfigError("give the option goal for all environments or for none")
         return {**extra, "goal": np.asarray(goals, np.float32)}
-
-    def _forget(self, envs: np.ndarray) -> None:
-        if self._frames is not None:
-            self._frames.forget(envs)

@@ -7,9 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from homing.adapters.missing import missing
 from homing.adapters.single import SingleEnv
-from homing.errors import HomingError
+from homing.errors import HomingError, missing_package
 from homing.types import Array, EnvState, Key
 
 try:
@@ -18,7 +17,7 @@ try:
     from stoa.environment import Environment
     from stoa.spaces import ArraySpace, BoundedArraySpace, DictSpace, Space
 except ModuleNotFoundError as error:
-    raise missing("stoa", error) from None
+    raise missing_package("homing.adapters.stoa", "stoa", error) from None
 
 
 class HomingStoa(Environment):

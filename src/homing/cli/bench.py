@@ -97,20 +97,20 @@ def physics(
     ids = env_ids() if env == ("all",) else tuple(resolve(id) for id in env)
     for count in num_envs:
         check_values(num_envs=count, steps=steps, repeats=repeats)
-    told, failed = _Rows(json_, out), []
+    output, failed = _Rows(json_, out), []
     cases = [(id, count) for id in ids for count in num_envs]
     rows = bench_physics.physics_rows(cases, steps, repeats, physics, compare)
     for (id, count), row in zip(cases, rows, strict=True):
         if not isinstance(row, Exception):
-            told.add(row, _physics_line(row))
+            output.add(row, _physics_line(row))
         elif len(cases) == 1:
             raise row
         else:
             why = (str(row).strip() or type(row).__name__).splitlines()[0]
             failed.append(id)
             _say(f"homing: {id} with {count} environments failed: {why}")
-            told.add({"env": id, "num_envs": count, "failed": why}, f"{id:24s} {count:6d} envs  failed")
-    told.end()
+            output.add({"env": id, "num_envs": count, "failed": why}, f"{id:24s} {count:6d} envs  failed")
+    output.end()
     if failed:
         _say(f"homing: {len(failed)} of {len(cases)} failed: {', '.join(dict.fromkeys(failed))}")
         raise SystemExit(1)
@@ -180,13 +180,13 @@ def train(
         prefill_steps=prefill_steps,
         replay_dtype=replay_dtype,
     )
-    told = _Rows(json_, out)
+    output = _Rows(json_, out)
     api.choose_device(cpu)
     asked = [(id, count) for id in env for count in seeds]
     given = {"agent": agent, "preset": preset, "physics": physics, **changes}
     for row in bench_table.train_rows(asked, given, _net(net_dtype), seconds, breakdown, evaluation, compare):
-        told.add(row, bench_train.line(row) + _ratio(row))
-    told.end()
+        output.add(row, bench_train.line(row) + _ratio(row))
+    output.end()
 
 
 @bench_app.command(name="learner")
@@ -224,7 +224,7 @@ def learner(
     from homing.bench.case import make_case
 
     _check_counts(seconds, seeds)
-    told = _Rows(json_, out)
+    output = _Rows(json_, out)
     api.choose_device(cpu)
     changes = _changes(batch_size=batch_size)
     asked = [(id, count, agent, preset) for id in env for count in seeds]
@@ -232,8 +232,8 @@ def learner(
     cases = [make(*what, _net(net_dtype), **changes) for what in asked]
     twins = [make(*what, **changes) for what in asked] if compare else []
     for row in bench_table.learner_rows(cases, twins, seconds):
-        told.add(row, bench_learner.line(row) + _ratio(row))
-    told.end()
+        output.add(row, bench_learner.line(row) + _ratio(row))
+    output.end()
 
 
 @bench_app.command(name="scaling")
@@ -281,16 +281,16 @@ def scaling(
         bench_figures.check_figure(figure)
         check_file("--figure", figure)
     _check_counts(seconds)
-    told = _Rows(json_, out)
+    output = _Rows(json_, out)
     asked = bench_scaling.points(what, seeds, num_envs, nets)
     settings = bench_scaling.Settings(env, agent, preset, seconds, training, net_dtype, batch_size)
     api.choose_device(cpu)
     bench_scaling.check(settings)
     for row in bench_scaling.measure(asked, settings):
-        told.add(row, bench_scaling.line(row))
+        output.add(row, bench_scaling.line(row))
         if json_:
             _say(bench_scaling.line(row))
-    told.end()
+    output.end()
     if figure is not None:
-        bench_figures.write_scaling(told.rows, figure)
+        bench_figures.write_scaling(output.rows, figure)
         _say(f"figure: {figure}")

@@ -10,7 +10,6 @@ import numpy as np
 import tyro
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from homing.bounds import check_values
 from homing.cli import paths
 from homing.cli.arguments import Flag, Json
 from homing.errors import ConfigError
@@ -57,17 +56,8 @@ def export(
     """
     from homing import api
     from homing.config.plan import human_bytes
-    from homing.datasets.collect import Exploration
     from homing.policies.rollouts import plan_export
 
-    check_values(
-        episodes=episodes,
-        noise=noise,
-        random_actions=random_actions,
-        seed=seed,
-        val_fraction=val_fraction,
-        episode_length=episode_length,
-    )
     if out is not None and format == "ogbench":
         paths.check_file("--out", Path(out))
     api.choose_device(cpu)
@@ -81,7 +71,8 @@ def export(
         which=which,
         policy_seed=policy_seed,
         explore=explore,
-        exploration=Exploration(noise, random_actions),
+        noise=noise,
+        random_actions=random_actions,
         seed=seed,
         val_fraction=val_fraction,
     )

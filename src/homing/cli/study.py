@@ -31,7 +31,7 @@ def list_studies(json_: Json = False) -> None:
 
     studies = [spec.load(name) for name in spec.shipped()]
     if json_:
-        told = [
+        entries = [
             {
                 "name": study.name,
                 "title": study.title,
@@ -41,7 +41,7 @@ def list_studies(json_: Json = False) -> None:
             }
             for study in studies
         ]
-        print(json.dumps(told, indent=1))
+        print(json.dumps(entries, indent=1))
         return
     shown = Table(title="studies: homing study run NAME, or a file of your own")
     add_names(shown, "name", (study.name for study in studies))
@@ -73,14 +73,16 @@ def status(study: Name, out: Path | None = None, json_: Json = False) -> None:
     from homing.studies import running
 
     folder = running.found(study, out)
-    told = running.status(folder)
+    facts = running.status(folder)
     if json_:
-        print(json.dumps(told, indent=1))
+        print(json.dumps(facts, indent=1))
         return
     for program in folder.programs():
         print(running.line(folder, program))
-    counts = ", ".join(f"{count} {name}" for name, count in told["counts"].items())
-    print(f"{folder.path}: {counts or 'nothing planned yet'}; {told['runs_finished']} of {told['runs']} runs")
+    counts = ", ".join(f"{count} {name}" for name, count in facts["counts"].items())
+    print(
+        f"{folder.path}: {counts or 'nothing planned yet'}; {facts['runs_finished']} of {facts['runs']} runs"
+    )
 
 
 @study_app.command(name="report")
@@ -105,20 +107,22 @@ def report(
     if out is not None:
         check_folder("--out", out)
     where = source if Path(source).exists() else running.found(source).path
-    told = write_report(where, out, metric)
+    written = write_report(where, out, metric)
     if json_:
-        print(json.dumps(told.numbers, indent=1))
+        print(json.dumps(written.numbers, indent=1))
         return
-    shown = Table(title=told.title)
+    shown = Table(title=written.title)
     for heading in ("", " ", "steps", "seeds", "IQM", "95 % interval"):
         shown.add_column(heading)
-    for row in told.numbers:
-        value, interval = cells(row, told.figure.metric)
+    for row in written.numbers:
+        value, interval = cells(row, written.figure.metric)
         shown.add_row(row["panel"], row["line"], f"{row['step']:,}", str(row["seeds"]), value, interval)
     console().print(shown)
-    if caveat := interval_caveat(min((row["seeds"] for row in told.numbers if row["seeds"] > 1), default=0)):
+    if caveat := interval_caveat(
+        min((row["seeds"] for row in written.numbers if row["seeds"] > 1), default=0)
+    ):
         print(caveat)
-    for path in told.files:
+    for path in written.files:
         print(f"wrote {path}")
 
 

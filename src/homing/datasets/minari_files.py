@@ -13,7 +13,8 @@ import numpy as np
 
 from homing.datasets.episodes import Dataset, from_rows
 from homing.envs.base import GoalEnv
-from homing.errors import ConfigError, HomingError, shown
+from homing.envs.info import gymnasium_id
+from homing.errors import ConfigError, HomingError, missing_package, shown
 from homing.version import __version__
 
 ID = re.compile(r"\w[\w-]*(/\w[\w-]*)+-v\d+", re.ASCII)
@@ -25,15 +26,8 @@ def library() -> Any:
     try:
         import minari
     except ModuleNotFoundError as error:
-        raise HomingError(
-            f"Minari datasets need the package {error.name}: pip install 'homing[minari]'"
-        ) from error
+        raise missing_package("a Minari dataset", "minari", error) from None
     return minari
-
-
-def gymnasium_id(env: str) -> str:
-    """The Gymnasium id of an environment, `homing/AntUMaze-v0` of `ant_u_maze`."""
-    return f"homing/{''.join(part[:1].upper() + part[1:] for part in env.split('_'))}-v0"
 
 
 def check_id(dataset_id: str) -> str:

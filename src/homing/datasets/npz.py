@@ -6,7 +6,6 @@ fall), `goals` (the commanded ones) and `homing` (how the data was made, as JSON
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
@@ -21,7 +20,7 @@ import numpy as np
 from homing.config.plan import human_bytes
 from homing.datasets.episodes import Dataset, check_notes, from_rows
 from homing.errors import ConfigError, HomingError
-from homing.runs.folder import WriteError
+from homing.runs.folder import write_with
 from homing.runs.strict_json import check_regular, open_plain, parse_json
 
 SUFFIX = ".npz"
@@ -63,20 +62,8 @@ def write_dataset(path: str | Path, dataset: Dataset) -> Path:
     }
     if dataset.goals is not None:
         arrays["goals"] = dataset.goals
-    draft = path.with_name(f"{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(draft, "wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-        raise WriteError(
-            f"cannot write {path}: {error.strerror}; make room or choose another --out"
-        ) from error
+    save = lambda file: np.savez(file, **arrays)  # type: ignore[arg-type]
+    write_with(path, save, parents=True, fix="; make room or choose another --out")
     return path
 
 

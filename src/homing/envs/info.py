@@ -12,6 +12,11 @@ from homing.errors import ConfigError, unknown
 REWARDS = ("sparse", "dense")
 
 
+def gymnasium_id(env_id: str) -> str:
+    """Gymnasium's id of an environment: `homing/AntUMaze-v0` for `ant_u_maze`."""
+    return f"homing/{''.join(part[:1].upper() + part[1:] for part in env_id.split('_'))}-v0"
+
+
 @dataclass(frozen=True)
 class EnvInfo:
     """Sizes, names and timing of an environment."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from homing.datasets.minari_files import gymnasium_id
+from homing.envs.info import gymnasium_id
 from homing.errors import ConfigError
 from homing.policies.card import FIRST, markdown
 from homing.policies.store import Policies, read_policies

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from homing.agents import make_agent
-from homing.errors import HomingError
+from homing.errors import HomingError, missing_package
 from homing.networks import nets_of
 from homing.policies.onnx_ops import INNER, TRANSLATIONS, Node, Value, cut
 from homing.policies.store import Policies
@@ -59,9 +59,7 @@ def library() -> Any:
     try:
         import onnx
     except ModuleNotFoundError as error:
-        raise HomingError(
-            f"ONNX export needs the package {error.name}: pip install 'homing[onnx]'"
-        ) from error
+        raise missing_package("an ONNX export", "onnx", error) from None
     return onnx
 
 

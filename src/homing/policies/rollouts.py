@@ -136,9 +136,21 @@ def plan_export(
     env: str | None = None,
     episode_length: int | None = None,
     which: Which = "last",
+    noise: float = 0.0,
+    random_actions: float = 0.0,
+    seed: int = 0,
+    val_fraction: float = 0.1,
     **options: Any,
 ) -> DataExport:
     """An export of a policy's episodes, checked; nothing is computed yet."""
+    check_values(
+        episodes=episodes,
+        noise=noise,
+        random_actions=random_actions,
+        seed=seed,
+        val_fraction=val_fraction,
+        episode_length=episode_length,
+    )
     if format not in ("ogbench", "minari"):
         raise ConfigError(f"a dataset's format is ogbench or minari, not {format!r}")
     policies = find_policies(source, which)
@@ -148,7 +160,17 @@ def plan_export(
         made = made.of_size(1, episode_length=episode_length)
     name = f"{made.spec.id}-{policies.agent_name}"
     default = f"data/{name}.npz" if format == "ogbench" else f"homing/{made.spec.id}/{policies.agent_name}-v0"
-    planned = DataExport(policies, made, episodes, format, str(out or default), **options)
+    planned = DataExport(
+        policies,
+        made,
+        episodes,
+        format,
+        str(out or default),
+        exploration=Exploration(float(noise), float(random_actions)),
+        seed=seed,
+        val_fraction=val_fraction,
+        **options,
+    )
     policies.one(planned.policy_seed)
     planned.check()
     return planned
@@ -176,23 +198,15 @@ def export_data(
     val_fraction:   fraction of the episodes that go to a second file, NAME-val.npz
     options:        env and episode_length, if not the policy's; policy_seed and which; explore, to sample actions
     """
-    check_values(
-        episodes=episodes,
-        noise=noise,
-        random_actions=random_actions,
-        seed=seed,
-        val_fraction=val_fraction,
-        episode_length=options.get("episode_length"),
-    )
     if unknown_names := set(options) - {"env", "episode_length", "policy_seed", "which", "explore"}:
         raise ConfigError(f"export_data has no option {sorted(unknown_names)[0]!r}")
-    exploration = Exploration(float(noise), float(random_actions))
     planned = plan_export(
         source,
         episodes=episodes,
         format=format,
         out=out,
-        exploration=exploration,
+        noise=noise,
+        random_actions=random_actions,
         seed=seed,
         val_fraction=val_fraction,
         **options,

@@ -10,9 +10,9 @@ import json
 import os
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from homing.config.run import RunConfig, from_json, to_json
 from homing.errors import ConfigError, HomingError
@@ -35,17 +35,28 @@ class WriteError(HomingError):
 
 def write_whole(path: Path, content: bytes | str) -> None:
     """Write a whole file or leave the old one."""
+    write_with(path, lambda file: file.write(content.encode() if isinstance(content, str) else content))
+
+
+def write_with(path: Path, write: Callable[[BinaryIO], object], parents: bool = False, fix: str = "") -> None:
+    """Write a whole file by a function or leave the old one.
+
+    parents: make the folder too
+    fix:     ends the message of an error
+    """
     draft = path.with_name(path.name + ".part")
     try:
+        if parents:
+            path.parent.mkdir(parents=True, exist_ok=True)
         with open(draft, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            write(file)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
             draft.unlink()
-        raise WriteError(f"cannot write {path}: {error.strerror}") from error
+        raise WriteError(f"cannot write {path}: {error.strerror}{fix}") from error
 
 
 def write_json(path: Path, content: Any) -> None:

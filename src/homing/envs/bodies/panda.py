@@ -104,10 +104,7 @@ class Panda:
 
     @property
     def pipelines(self) -> Mapping[str, Timing]:
-        options = (("iterations", self.iterations), ("ls_iterations", 8), ("impratio", self.impratio))
-        return {
-            "mjx": Timing(CONTROL_STEP / self.frames, self.frames, options=options, contacts=self.contacts)
-        }
+        return mjx_timing(self.frames, self.iterations, self.impratio, self.contacts)
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -125,9 +122,7 @@ class Panda:
     def build(self) -> Model:
         start = (*START, self.level, *((OPEN, OPEN) if self.gripper else ()))
         model = panda.arm(self.gains, self.gripper, start)
-        touching = ("palm", *(f"{finger}_pad" for finger in panda.FINGERS if self.gripper))
-        for geom in touching:
-            model.add_pair(geom, "table", self.friction)
+        touch_table(model, self.friction, self.gripper)
         return model
 
     @property
@@ -168,6 +163,18 @@ class Panda:
         spread = jnp.zeros((len(action), 7), jnp.float32).at[:, np.array(DRIVEN)].set(action[:, :4])
         targets = low + 0.5 * (spread + 1.0) * (high - low)
         return jnp.concatenate([targets, *([closed_or_open(action[:, 4:])] if self.gripper else [])], axis=-1)
+
+
+def mjx_timing(frames: int, iterations: int, impratio: float, contacts: int) -> Mapping[str, Timing]:
+    """The only pipeline of a Panda, by its settings."""
+    options = (("iterations", iterations), ("ls_iterations", 8), ("impratio", impratio))
+    return {"mjx": Timing(CONTROL_STEP / frames, frames, options=options, contacts=contacts)}
+
+
+def touch_table(model: Model, friction: float, gripper: bool = True) -> None:
+    """Let the hand, and with a gripper its fingers, touch the table."""
+    for geom in ("palm", *(f"{finger}_pad" for finger in panda.FINGERS if gripper)):
+        model.add_pair(geom, "table", friction)
 
 
 def closed_or_open(action: Array) -> Array:

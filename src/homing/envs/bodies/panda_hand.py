@@ -9,7 +9,16 @@ import jax.numpy as jnp
 
 from homing import bounds
 from homing.envs.bodies.base import Dense
-from homing.envs.bodies.panda import CAMERA, CONTROL_STEP, CUBE, OPEN, Observed, closed_or_open, grip_features
+from homing.envs.bodies.panda import (
+    CAMERA,
+    CUBE,
+    OPEN,
+    Observed,
+    closed_or_open,
+    grip_features,
+    mjx_timing,
+    touch_table,
+)
 from homing.envs.regions import Reachable, Region
 from homing.physics import Camera, Engine, Model, State, Timing, panda, panda_shapes
 from homing.types import Array, Key
@@ -44,10 +53,7 @@ class PandaHand:
 
     @property
     def pipelines(self) -> Mapping[str, Timing]:
-        options = (("iterations", self.iterations), ("ls_iterations", 8), ("impratio", self.impratio))
-        return {
-            "mjx": Timing(CONTROL_STEP / self.frames, self.frames, options=options, contacts=self.contacts)
-        }
+        return mjx_timing(self.frames, self.iterations, self.impratio, self.contacts)
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -60,8 +66,7 @@ class PandaHand:
 
     def build(self) -> Model:
         model = panda.hand(RANGES, (*START, OPEN, OPEN))
-        for geom in ("palm", *(f"{finger}_pad" for finger in panda.FINGERS)):
-            model.add_pair(geom, "table", self.friction)
+        touch_table(model, self.friction)
         return model
 
     @property
