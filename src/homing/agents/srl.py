@@ -107,6 +107,7 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
         self.config, self.spec, self.chunk = config, spec, config.chunk
         self.relabel = Relabel("future", gamma=config.goal_gamma)
         self.radius = spec.threshold
+        self.radii = survival.nested_radii(self.radius)
         self.action_size = config.chunk * spec.action_dim
         self.target_entropy = config.entropy_target * self.action_size
         self.edges = survival.time_bins(config.horizon, config.hazard_bins)
@@ -164,14 +165,14 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
 
     def sample(self, replay: ReplayView, index: TransitionIndex, key: Key) -> SRLBatch:
         config, goal = self.config, self.goals(replay, index, key)
-        first = replay.first_reach(index, goal, self.radius, config.horizon, config.dwell)
+        near = replay.nearness(index, goal, self.radii, config.horizon)
+        first = replay.first_near(index, near, config.horizon, config.dwell)
         # A fall is known to never reach the goal; a cut episode is known only so far, if that is to count.
         never = first.terminated if config.true_censoring else ~first.reached
         first = first._replace(steps=jnp.where(never, config.horizon, first.steps))
-        distance = replay.goal_distances(index, goal, config.horizon)
         fails = replay.terminates(index) & (index.remaining <= config.horizon)
         occupancy, observed = survival.occupancy_labels(
-            distance, index.remaining, fails, self.radius, self.occupancy_edges
+            near, index.remaining, fails, len(self.radii), self.occupancy_edges
         )
         return SRLBatch(
             obs=Obs(replay.states(index), goal),

@@ -9,7 +9,6 @@ after k steps.
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import jax.numpy as jnp
@@ -96,25 +95,26 @@ def bin_weights(edges: np.ndarray, gamma: float) -> np.ndarray:
     return np.concatenate([[0.0], weights[1:]]).astype(np.float32)
 
 
+def nested_radii(radius: float) -> tuple[float, ...]:
+    """The radii around a goal whose occupancy is learned: a step counts by the fraction of them it is inside."""
+    return (radius, radius / 2, radius / 4)
+
+
 def occupancy_labels(
-    distance: Array, remaining: Array, terminates: Array, radius: float, edges: np.ndarray
+    near: Array, remaining: Array, terminates: Array, radii: int, edges: np.ndarray
 ) -> tuple[Array, Array]:
     """Fraction of each time bin [B, bins] spent near the goal, and whether the bin was observed.
 
-    distance: [B, H + 1] from `ReplayView.goal_distances`, infinite past what is stored
-    A step is weighted by the fraction of the radii r, r/2, r/4 that contain it. Steps after a termination count as
-    not near; steps after a time limit are unobserved.
+    near: [B, ≥ H + 1] from `ReplayView.nearness`, how many of so many radii contain each step
+    Steps after a termination count as not near; steps after a time limit are unobserved.
     """
-    horizon = distance.shape[1] - 1
-    nested = jnp.asarray([radius, radius / 2, radius / 4], jnp.float32)
-    near = jnp.mean((distance[..., None] <= nested).astype(jnp.float32), axis=-1)[:, :horizon]
-    steps = jnp.arange(horizon, dtype=jnp.int32)
-    known = (steps <= remaining[:, None]) | terminates[:, None]
-    member = np.zeros((horizon, len(edges) - 1), np.float32)
-    for i, (start, stop) in enumerate(itertools.pairwise(edges)):
-        member[start:stop, i] = 1
-    counts = known.astype(jnp.float32) @ member
-    return (near * known) @ member / jnp.maximum(counts, 1.0), counts > 0
+    start, size = jnp.asarray(edges[:-1], jnp.int32), jnp.asarray(np.diff(edges), jnp.int32)
+    observed = jnp.where(terminates[:, None], size, jnp.clip(remaining[:, None] + 1 - start, 0, size))
+    steps = np.arange(near.shape[1])[:, None]
+    member = ((steps >= edges[:-1]) & (steps < edges[1:])).astype(np.float32)
+    # Small integers: exact in whatever precision products are made.
+    inside = near.astype(jnp.float32) @ member
+    return inside / (radii * jnp.maximum(observed, 1)).astype(jnp.float32), observed > 0
 
 
 def weighted_mean(x: Array, weight: Array) -> Array:
