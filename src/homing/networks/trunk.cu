@@ -1,0 +1,425 @@
+// The hidden layers of an MLP in one kernel each way: a thread block takes ROWS rows of the batch through all layers.
+//
+// Activations stay in shared memory and registers; weights stream from L2 through a ring of STAGES tiles. The grid
+// is (batch / ROWS, networks). Products have bfloat16 operands and float32 sums (mma.sync, any card since Ampere).
+//
+// Set by the compiler's command line:
+//   W        width of the layers, a multiple of 64
+//   INPUTS   width of the network's input, padded to a multiple of 32
+//   LAYERS   layers after the first
+//   ROWS     rows of a block's tile, a multiple of 16
+//   STAGES   tiles of weights in flight
+//   NORM     1: LayerNorm before the activation
+//   BLOCK    layers that a skip connection goes around; 0: none
+//   SAVE     1: the forward kernel writes what the backward kernel needs
+//   TRUNK_FORWARD, TRUNK_BACKWARD   which of the two is compiled
+//
+// A warp computes ROWS × COLS of each layer's output, held as the accumulators of mma.m16n8k16: thread `lane` has rows
+// lane / 4 and lane / 4 + 8 of each 16 and columns 2 (lane % 4), 2 (lane % 4) + 1 of each 8.
+
+typedef unsigned int u32;
+typedef unsigned short bf16;  // its bits
+
+#define COLS (W <= 512 ? 32 : 64)
+#define WARPS (W / COLS)
+#define THREADS (32 * WARPS)
+#define MT (ROWS / 16)
+#define NT (COLS / 8)
+#define DEPTH 32  // of the reduction in one tile of weights
+#define A_COLS (INPUTS > W ? INPUTS : W)
+#define A_STRIDE (A_COLS + 8)  // eight more elements: no bank conflicts
+#define F_STRIDE (W + 8)
+#define B_STRIDE (DEPTH + 8)
+#define TILE (DEPTH * F_STRIDE > W * B_STRIDE ? DEPTH * F_STRIDE : W * B_STRIDE)
+#define EPSILON 1e-6f
+#define EACH(mi, ni, i) \
+  _Pragma("unroll") for (int mi = 0; mi < MT; mi++) _Pragma("unroll") for (int ni = 0; ni < NT; ni++) \
+      _Pragma("unroll") for (int i = 0; i < 4; i++)
+#define EACH_PAIR(mi, ni, h) \
+  _Pragma("unroll") for (int mi = 0; mi < MT; mi++) _Pragma("unroll") for (int ni = 0; ni < NT; ni++) \
+      _Pragma("unroll") for (int h = 0; h < 2; h++)
+
+#ifndef EMULATED  // the tests have these for a CPU
+
+#define SHARED extern __shared__ __align__(128) char shared[];
+
+__device__ __forceinline__ u32 address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+
+__device__ __forceinline__ void load_matrices(u32 (&r)[4], const bf16* p) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address(p)));
+}
+
+__device__ __forceinline__ void load_transposed(u32 (&r)[4], const bf16* p) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address(p)));
+}
+
+__device__ __forceinline__ void multiply_add(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ void copy_async(bf16* to, const bf16* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address(to)), "l"(from) : "memory");
+}
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void wait_for_copies() {  // all but the newest STAGES − 2 groups
+  asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+}
+
+__device__ __forceinline__ u32 pack(float low, float high) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+__device__ __forceinline__ float2 unpack(u32 r) {
+  return make_float2(__uint_as_float(r << 16), __uint_as_float(r & 0xffff0000u));
+}
+__device__ __forceinline__ float across(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+__device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
+
+#endif
+
+// Tiles of weights [INPUTS + LAYERS · W, W] on their way to shared memory, in the order of their use.
+
+__device__ __forceinline__ void fetch_rows(bf16* tile, const bf16* from) {  // DEPTH × W
+  for (int i = threadIdx.x; i < DEPTH * W / 8; i += THREADS)
+    copy_async(tile + (i / (W / 8)) * F_STRIDE + (i % (W / 8)) * 8, from + i * 8);
+}
+
+__device__ __forceinline__ void fetch_columns(bf16* tile, const bf16* from) {  // W × DEPTH
+  for (int i = threadIdx.x; i < W * DEPTH / 8; i += THREADS)
+    copy_async(tile + (i / (DEPTH / 8)) * B_STRIDE + (i % (DEPTH / 8)) * 8,
+               from + (i / (DEPTH / 8)) * W + (i % (DEPTH / 8)) * 8);
+}
+
+// acc += a [ROWS, DEPTH] · tile, of which the warp's columns.
+
+__device__ __forceinline__ void multiply_rows(float (&acc)[MT][NT][4], const bf16* a, const bf16* tile, int warp, int lane) {
+#pragma unroll
+  for (int k = 0; k < DEPTH; k += 16) {
+    u32 fa[MT][4], fb[NT / 2][4];
+#pragma unroll
+    for (int mi = 0; mi < MT; mi++) load_matrices(fa[mi], a + (mi * 16 + (lane & 15)) * A_STRIDE + k + (lane >> 4) * 8);
+#pragma unroll
+    for (int ni = 0; ni < NT / 2; ni++)
+      load_transposed(fb[ni], tile + (k + (lane & 15)) * F_STRIDE + warp * COLS + ni * 16 + (lane >> 4) * 8);
+#pragma unroll
+    for (int mi = 0; mi < MT; mi++)
+#pragma unroll
+      for (int ni = 0; ni < NT; ni++) multiply_add(acc[mi][ni], fa[mi], fb[ni / 2][ni % 2 * 2], fb[ni / 2][ni % 2 * 2 + 1]);
+  }
+}
+
+__device__ __forceinline__ void multiply_columns(float (&acc)[MT][NT][4], const bf16* a, const bf16* tile, int warp, int lane) {
+#pragma unroll
+  for (int k = 0; k < DEPTH; k += 16) {
+    u32 fa[MT][4], fb[NT / 2][4];
+#pragma unroll
+    for (int mi = 0; mi < MT; mi++) load_matrices(fa[mi], a + (mi * 16 + (lane & 15)) * A_STRIDE + k + (lane >> 4) * 8);
+#pragma unroll
+    for (int ni = 0; ni < NT / 2; ni++)
+      load_matrices(fb[ni], tile + (warp * COLS + ni * 16 + (lane & 7) + (lane >> 4) * 8) * B_STRIDE + k + ((lane >> 3) & 1) * 8);
+#pragma unroll
+    for (int mi = 0; mi < MT; mi++)
+#pragma unroll
+      for (int ni = 0; ni < NT; ni++) multiply_add(acc[mi][ni], fa[mi], fb[ni / 2][ni % 2 * 2], fb[ni / 2][ni % 2 * 2 + 1]);
+  }
+}
+
+// Two sums over each row of the tile [MT][2 rows of the thread]: over its columns, the quad, then all warps.
+
+__device__ __forceinline__ void sum_rows(float (&a)[MT][2], float (&b)[MT][2], float2* sums, int warp, int lane) {
+#pragma unroll
+  for (int mi = 0; mi < MT; mi++)
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+#pragma unroll
+      for (int mask = 1; mask < 4; mask *= 2) {
+        a[mi][h] += across(a[mi][h], mask);
+        b[mi][h] += across(b[mi][h], mask);
+      }
+      if (lane % 4 == 0) sums[warp * ROWS + mi * 16 + h * 8 + lane / 4] = make_float2(a[mi][h], b[mi][h]);
+    }
+  __syncthreads();
+#pragma unroll
+  for (int mi = 0; mi < MT; mi++)
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      float2 total = make_float2(0.0f, 0.0f);
+#pragma unroll
+      for (int w = 0; w < WARPS; w++) {
+        float2 part = sums[w * ROWS + mi * 16 + h * 8 + lane / 4];
+        total.x += part.x;
+        total.y += part.y;
+      }
+      a[mi][h] = total.x;
+      b[mi][h] = total.y;
+    }
+}
+
+#ifdef TRUNK_FORWARD
+
+extern "C" __global__ void __launch_bounds__(THREADS) trunk_forward(
+    const bf16* __restrict__ x,        // [networks, batch, INPUTS]
+    const bf16* __restrict__ weights,  // [networks, INPUTS + LAYERS · W, W]
+    const float* __restrict__ vectors, // [networks, 1 + LAYERS, 3, W]: bias, scale and shift of the LayerNorm
+    bf16* __restrict__ out             // [networks, batch, W]
+#if SAVE
+    , bf16* __restrict__ inputs,       // [networks, LAYERS, batch, W]: of the layers after the first
+    bf16* __restrict__ normed,         // [networks, 1 + LAYERS, batch, W]: before scale and shift
+    float* __restrict__ inverse        // [networks, 1 + LAYERS, batch]: 1 / standard deviation
+#endif
+) {
+  SHARED
+  bf16* a = (bf16*)shared;
+  bf16* ring = a + ROWS * A_STRIDE;
+  float2* sums = (float2*)(ring + STAGES * TILE);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int network = blockIdx.y, batch = gridDim.x * ROWS, first = blockIdx.x * ROWS;
+  const int tiles = INPUTS / DEPTH + LAYERS * (W / DEPTH);
+  weights += (size_t)network * (INPUTS + LAYERS * W) * W;
+  vectors += (size_t)network * (1 + LAYERS) * 3 * W;
+
+  for (int i = threadIdx.x; i < ROWS * INPUTS / 8; i += THREADS)
+    copy_async(a + (i / (INPUTS / 8)) * A_STRIDE + (i % (INPUTS / 8)) * 8, x + ((size_t)network * batch + first) * INPUTS + i * 8);
+  for (int t = 0; t < STAGES - 1; t++) {
+    if (t < tiles) fetch_rows(ring + t * TILE, weights + (size_t)t * DEPTH * W);
+    commit_copies();
+  }
+
+  float acc[MT][NT][4];
+  u32 skip[MT][NT][2];
+  int t = 0;
+  for (int layer = 0; layer <= LAYERS; layer++) {
+    float2 bias[NT], scale[NT], shift[NT];
+#pragma unroll
+    for (int ni = 0; ni < NT; ni++) {
+      const float* at = vectors + layer * 3 * W + warp * COLS + ni * 8 + lane % 4 * 2;
+      bias[ni] = *(const float2*)at;
+      if (NORM) scale[ni] = *(const float2*)(at + W);
+      if (NORM) shift[ni] = *(const float2*)(at + 2 * W);
+    }
+    EACH(mi, ni, i) acc[mi][ni][i] = i % 2 ? bias[ni].y : bias[ni].x;
+    const int chunks = layer == 0 ? INPUTS / DEPTH : W / DEPTH;
+    for (int c = 0; c < chunks; c++, t++) {
+      wait_for_copies();
+      __syncthreads();
+      if (t + STAGES - 1 < tiles)
+        fetch_rows(ring + (t + STAGES - 1) % STAGES * TILE, weights + (size_t)(t + STAGES - 1) * DEPTH * W);
+      commit_copies();
+      multiply_rows(acc, a + c * DEPTH, ring + t % STAGES * TILE, warp, lane);
+    }
+
+    float mean[MT][2], inv[MT][2];
+    if (NORM) {
+#pragma unroll
+      for (int mi = 0; mi < MT; mi++) mean[mi][0] = mean[mi][1] = inv[mi][0] = inv[mi][1] = 0.0f;
+      EACH(mi, ni, i) {
+        mean[mi][i / 2] += acc[mi][ni][i];
+        inv[mi][i / 2] += acc[mi][ni][i] * acc[mi][ni][i];
+      }
+      sum_rows(mean, inv, sums, warp, lane);
+#pragma unroll
+      for (int mi = 0; mi < MT; mi++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+          mean[mi][h] *= 1.0f / W;
+          inv[mi][h] = rsqrtf(fmaxf(inv[mi][h] * (1.0f / W) - mean[mi][h] * mean[mi][h], 0.0f) + EPSILON);
+#if SAVE
+          if (warp == 0 && lane % 4 == 0)
+            inverse[((size_t)network * (1 + LAYERS) + layer) * batch + first + mi * 16 + h * 8 + lane / 4] = inv[mi][h];
+#endif
+        }
+    } else {
+      __syncthreads();  // all warps have read `a`
+    }
+
+    EACH_PAIR(mi, ni, h) {
+      const int row = mi * 16 + h * 8 + lane / 4, col = warp * COLS + ni * 8 + lane % 4 * 2;
+      float2 u = make_float2(acc[mi][ni][2 * h], acc[mi][ni][2 * h + 1]);
+      if (NORM) {
+        u.x = (u.x - mean[mi][h]) * inv[mi][h];
+        u.y = (u.y - mean[mi][h]) * inv[mi][h];
+      }
+#if SAVE
+      *(u32*)(normed + (((size_t)network * (1 + LAYERS) + layer) * batch + first + row) * W + col) = pack(u.x, u.y);
+#endif
+      if (NORM) {
+        u.x = u.x * scale[ni].x + shift[ni].x;
+        u.y = u.y * scale[ni].y + shift[ni].y;
+      }
+      float2 y = make_float2(u.x * sigmoid(u.x), u.y * sigmoid(u.y));
+#if BLOCK
+      if (layer > 0 && layer % BLOCK == 0) {
+        float2 before = unpack(skip[mi][ni][h]);
+        y.x += before.x;
+        y.y += before.y;
+      }
+#endif
+      const u32 packed = pack(y.x, y.y);
+#if BLOCK
+      if (layer % BLOCK == 0) skip[mi][ni][h] = packed;
+#endif
+      if (layer < LAYERS) {
+        *(u32*)(a + row * A_STRIDE + col) = packed;
+#if SAVE
+        *(u32*)(inputs + (((size_t)network * LAYERS + layer) * batch + first + row) * W + col) = packed;
+#endif
+      } else {
+        *(u32*)(out + ((size_t)network * batch + first + row) * W + col) = packed;
+      }
+    }
+  }
+}
+
+#endif
+
+#ifdef TRUNK_BACKWARD
+
+extern "C" __global__ void __launch_bounds__(THREADS) trunk_backward(
+    const bf16* __restrict__ gradient, // [networks, batch, W]: of the output
+    const bf16* __restrict__ weights,  // as in the forward kernel
+    const float* __restrict__ vectors,
+    const bf16* __restrict__ normed,   // as the forward kernel wrote them
+    const float* __restrict__ inverse,
+    bf16* __restrict__ first_gradient, // [networks, batch, W]: of the first layer's products
+    bf16* __restrict__ gradients,      // [networks, LAYERS, batch, W]: of the other layers' products
+    float* __restrict__ sums_out       // [networks, blocks, 1 + LAYERS, 3, W]: gradients of the vectors, by block
+) {
+  SHARED
+  bf16* a = (bf16*)shared;
+  bf16* ring = a + ROWS * A_STRIDE;
+  float2* sums = (float2*)(ring + STAGES * TILE);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int network = blockIdx.y, batch = gridDim.x * ROWS, first = blockIdx.x * ROWS;
+  const int tiles = LAYERS * (W / DEPTH);
+  weights += ((size_t)network * (INPUTS + LAYERS * W) + INPUTS) * W;
+  vectors += (size_t)network * (1 + LAYERS) * 3 * W;
+
+  // Tile t: of layer LAYERS − t / (W / DEPTH), its columns t % (W / DEPTH) · DEPTH and on.
+#define TILE_AT(t) (weights + (size_t)(LAYERS - 1 - (t) / (W / DEPTH)) * W * W + (t) % (W / DEPTH) * DEPTH)
+  for (int t = 0; t < STAGES - 1; t++) {
+    if (t < tiles) fetch_columns(ring + t * TILE, TILE_AT(t));
+    commit_copies();
+  }
+
+  float acc[MT][NT][4], skip[MT][NT][4];
+  EACH_PAIR(mi, ni, h) {
+    const int row = mi * 16 + h * 8 + lane / 4, col = warp * COLS + ni * 8 + lane % 4 * 2;
+    const float2 g = unpack(*(const u32*)(gradient + ((size_t)network * batch + first + row) * W + col));
+    acc[mi][ni][2 * h] = g.x;
+    acc[mi][ni][2 * h + 1] = g.y;
+  }
+
+  int t = 0;
+  for (int layer = LAYERS; layer >= 0; layer--) {
+#if BLOCK
+    if (layer > 0 && layer % BLOCK == 0) EACH(mi, ni, i) skip[mi][ni][i] = acc[mi][ni][i];
+#endif
+    float2 scale[NT], shift[NT], d_bias[NT], d_scale[NT], d_shift[NT];
+#pragma unroll
+    for (int ni = 0; ni < NT; ni++) {
+      const float* at = vectors + layer * 3 * W + warp * COLS + ni * 8 + lane % 4 * 2;
+      if (NORM) scale[ni] = *(const float2*)(at + W);
+      if (NORM) shift[ni] = *(const float2*)(at + 2 * W);
+      d_bias[ni] = d_scale[ni] = d_shift[ni] = make_float2(0.0f, 0.0f);
+    }
+    u32 saved[MT][NT][2];
+    float m1[MT][2], m2[MT][2];
+    EACH_PAIR(mi, ni, h) {
+      const int row = mi * 16 + h * 8 + lane / 4, col = warp * COLS + ni * 8 + lane % 4 * 2;
+      saved[mi][ni][h] = *(const u32*)(normed + (((size_t)network * (1 + LAYERS) + layer) * batch + first + row) * W + col);
+      m1[mi][h] = m2[mi][h] = 0.0f;
+    }
+    // Through the activation, and through scale and shift.
+    EACH_PAIR(mi, ni, h) {
+      const float2 n = unpack(saved[mi][ni][h]);
+      float2 u = n;
+      if (NORM) u = make_float2(n.x * scale[ni].x + shift[ni].x, n.y * scale[ni].y + shift[ni].y);
+      const float2 s = make_float2(sigmoid(u.x), sigmoid(u.y));
+      float2 d = make_float2(acc[mi][ni][2 * h] * s.x * (1.0f + u.x * (1.0f - s.x)),
+                             acc[mi][ni][2 * h + 1] * s.y * (1.0f + u.y * (1.0f - s.y)));
+      if (NORM) {
+        d_shift[ni].x += d.x;
+        d_shift[ni].y += d.y;
+        d_scale[ni].x += d.x * n.x;
+        d_scale[ni].y += d.y * n.y;
+        d.x *= scale[ni].x;
+        d.y *= scale[ni].y;
+        m1[mi][h] += d.x + d.y;
+        m2[mi][h] += d.x * n.x + d.y * n.y;
+      }
+      acc[mi][ni][2 * h] = d.x;
+      acc[mi][ni][2 * h + 1] = d.y;
+    }
+    if (NORM) sum_rows(m1, m2, sums, warp, lane);
+    else __syncthreads();  // all warps have read `a`
+
+    // Through the LayerNorm.
+#pragma unroll
+    for (int mi = 0; mi < MT; mi++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const int row = mi * 16 + h * 8 + lane / 4;
+        float inv = 1.0f;
+        if (NORM) inv = inverse[((size_t)network * (1 + LAYERS) + layer) * batch + first + row];
+#pragma unroll
+        for (int ni = 0; ni < NT; ni++) {
+          const int col = warp * COLS + ni * 8 + lane % 4 * 2;
+          const float2 n = unpack(saved[mi][ni][h]);
+          float2 d = make_float2(acc[mi][ni][2 * h], acc[mi][ni][2 * h + 1]);
+          if (NORM) {
+            d.x = inv * (d.x - (m1[mi][h] + n.x * m2[mi][h]) * (1.0f / W));
+            d.y = inv * (d.y - (m1[mi][h] + n.y * m2[mi][h]) * (1.0f / W));
+          }
+          d_bias[ni].x += d.x;
+          d_bias[ni].y += d.y;
+          const u32 packed = pack(d.x, d.y);
+          *(u32*)(a + row * A_STRIDE + col) = packed;
+          bf16* to = layer == 0 ? first_gradient + ((size_t)network * batch + first + row) * W
+                                : gradients + (((size_t)network * LAYERS + layer - 1) * batch + first + row) * W;
+          *(u32*)(to + col) = packed;
+        }
+      }
+
+    // Gradients of the vectors, summed over the tile's rows.
+    float* to = sums_out + (((size_t)network * gridDim.x + blockIdx.x) * (1 + LAYERS) + layer) * 3 * W;
+#pragma unroll
+    for (int ni = 0; ni < NT; ni++) {
+#pragma unroll
+      for (int mask = 4; mask < 32; mask *= 2) {
+        d_bias[ni].x += across(d_bias[ni].x, mask);
+        d_bias[ni].y += across(d_bias[ni].y, mask);
+        d_scale[ni].x += across(d_scale[ni].x, mask);
+        d_scale[ni].y += across(d_scale[ni].y, mask);
+        d_shift[ni].x += across(d_shift[ni].x, mask);
+        d_shift[ni].y += across(d_shift[ni].y, mask);
+      }
+      if (lane < 4) {
+        const int col = warp * COLS + ni * 8 + lane * 2;
+        *(float2*)(to + col) = d_bias[ni];
+        *(float2*)(to + W + col) = d_scale[ni];
+        *(float2*)(to + 2 * W + col) = d_shift[ni];
+      }
+    }
+    if (layer == 0) break;
+
+    // Through the product with the layer's weights.
+    EACH(mi, ni, i) acc[mi][ni][i] = 0.0f;
+    for (int c = 0; c < W / DEPTH; c++, t++) {
+      wait_for_copies();
+      __syncthreads();
+      if (t + STAGES - 1 < tiles) fetch_columns(ring + (t + STAGES - 1) % STAGES * TILE, TILE_AT(t + STAGES - 1));
+      commit_copies();
+      multiply_columns(acc, a + c * DEPTH, ring + t % STAGES * TILE, warp, lane);
+    }
+#if BLOCK
+    if ((layer - 1) % BLOCK == 0) EACH(mi, ni, i) acc[mi][ni][i] += skip[mi][ni][i];
+#endif
+  }
+}
+
+#endif
