@@ -9,6 +9,7 @@ after k steps.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import jax.numpy as jnp
@@ -39,13 +40,14 @@ def log_survival(arrived: Array, hazard: Array, edges: np.ndarray) -> Array:
     """ln S at the edges of the bins [..., bins + 1], S(0) first."""
     size = jnp.asarray(np.diff(edges), jnp.float32)
     start = -nn.softplus(arrived)[..., None]
-    return jnp.concatenate([start, start - running_sum(size * nn.softplus(hazard))], axis=-1)
+    passed = size * nn.softplus(hazard)
+    return start - jnp.pad(sum_before(passed) + passed, [(0, 0)] * (passed.ndim - 1) + [(1, 0)])
 
 
-def running_sum(x: Array) -> Array:
-    """Cumulative sum over the last axis as a product with a triangular matrix, which is fast on tensor cores."""
+def sum_before(x: Array) -> Array:
+    """Sum of the entries before each one of the last axis, as a product, which is fast on tensor cores."""
     size = x.shape[-1]
-    return x @ jnp.asarray(np.triu(np.ones((size, size), np.float32)))
+    return x @ jnp.asarray(np.triu(np.ones((size, size), np.float32), 1))
 
 
 def time_to_goal_value(arrived: Array, hazard: Array, edges: np.ndarray, gamma: float | Array) -> Array:
@@ -54,8 +56,9 @@ def time_to_goal_value(arrived: Array, hazard: Array, edges: np.ndarray, gamma: 
     Within a bin of w steps, S decays geometrically with q = 1 − h, which gives γ^e S(e) (1 − (γq)^w) / (1 − γq).
     """
     start, size = jnp.asarray(edges[:-1], jnp.float32), jnp.asarray(np.diff(edges), jnp.float32)
-    survival = jnp.exp(log_survival(arrived, hazard, edges)[..., :-1])
-    log_ratio = jnp.log(gamma) - nn.softplus(hazard)
+    passed = nn.softplus(hazard)
+    survival = jnp.exp(-nn.softplus(arrived)[..., None] - sum_before(size * passed))
+    log_ratio = jnp.log(gamma) - passed
     within = jnp.expm1(size * log_ratio) / jnp.expm1(log_ratio)
     return -jnp.sum(jnp.power(gamma, start) * survival * within, axis=-1)
 
@@ -133,8 +136,9 @@ def separation_loss(
     own: Array, pairs: Array, goal: Array, first: FirstReach, weight: Array, radius: float, far: float
 ) -> Array:
     """Hinge that keeps distances above `far`: own [B] of unreached goals, and pairs [B, B] with other goals."""
-    apart = jnp.linalg.norm(goal[:, None] - goal[None], axis=-1) > radius
-    others = apart & ~np.eye(len(goal), dtype=bool)
+    # Goals have few entries: their squares are added one by one, which XLA fuses with the hinge.
+    squares = functools.reduce(jnp.add, (jnp.square(x[:, None] - x) for x in goal.T))
+    others = (squares > radius**2) & ~np.eye(len(goal), dtype=bool)
     crossed = weighted_mean(jnp.maximum(far - pairs, 0), weight[:, None] * others)
     return crossed + weighted_mean(jnp.maximum(far - own, 0), weight * ~first.reached)
 
