@@ -16,6 +16,7 @@
 
 struct Index { int x, y; };
 struct float2 { float x, y; };
+struct uint4 { unsigned x, y, z, w; };
 static float2 make_float2(float x, float y) { return {x, y}; }
 static float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 
@@ -104,9 +105,9 @@ static float across(float x, int mask) {
 }
 
 // Copies arrive when they are waited for, as late as they may.
-struct Copy { unsigned short* to; const unsigned short* from; };
+struct Copy { void* to; const void* from; };
 static std::vector<std::vector<std::vector<Copy>>> copies;  // [thread][group]
-static void copy_async(unsigned short* to, const unsigned short* from) {
+static void copy_async(void* to, const void* from) {
   if (copies[threadIdx.x].empty()) copies[threadIdx.x].emplace_back();
   copies[threadIdx.x].back().push_back({to, from});
 }

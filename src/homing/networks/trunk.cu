@@ -8,7 +8,8 @@
 //   INPUTS   width of the network's input, padded to a multiple of 32
 //   LAYERS   layers after the first
 //   ROWS     rows of a block's tile, a multiple of 16
-//   STAGES   tiles of weights in flight
+//   DEPTH    of the reduction in one tile of weights
+//   STAGES   tiles of weights in flight, at most W / DEPTH
 //   NORM     1: LayerNorm before the activation
 //   BLOCK    layers that a skip connection goes around; 0: none
 //   SAVE     1: the forward kernel writes what the backward kernel needs
@@ -25,10 +26,9 @@ typedef unsigned short bf16;  // its bits
 #define THREADS (32 * WARPS)
 #define MT (ROWS / 16)
 #define NT (COLS / 8)
-#define DEPTH 32  // of the reduction in one tile of weights
 #define A_COLS (INPUTS > W ? INPUTS : W)
 #define A_STRIDE (A_COLS + 8)  // eight more elements: no bank conflicts
-#define F_STRIDE (W + 8)
+#define F_STRIDE (W + 8)  // of tiles of weights going forward, and of rows that wait to be written or read
 #define B_STRIDE (DEPTH + 8)
 #define TILE (DEPTH * F_STRIDE > W * B_STRIDE ? DEPTH * F_STRIDE : W * B_STRIDE)
 #define EPSILON 1e-6f
@@ -61,7 +61,7 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const u32 (&a)[4], u
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-__device__ __forceinline__ void copy_async(bf16* to, const bf16* from) {
+__device__ __forceinline__ void copy_async(void* to, const void* from) {  // 16 bytes
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address(to)), "l"(from) : "memory");
 }
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -95,6 +95,18 @@ __device__ __forceinline__ void fetch_columns(bf16* tile, const bf16* from) {  /
                from + (i / (DEPTH / 8)) * W + (i % (DEPTH / 8)) * 8);
 }
 
+// Rows of W elements between shared memory and a row-major array, 16 bytes at a time.
+
+__device__ __forceinline__ void fetch_tile(bf16* tile, const bf16* from) {
+  for (int i = threadIdx.x; i < ROWS * W / 8; i += THREADS)
+    copy_async(tile + (i / (W / 8)) * F_STRIDE + (i % (W / 8)) * 8, from + i * 8);
+}
+
+__device__ __forceinline__ void write_tile(bf16* to, const bf16* tile, int stride) {
+  for (int i = threadIdx.x; i < ROWS * W / 8; i += THREADS)
+    *(uint4*)(to + i * 8) = *(const uint4*)(tile + (i / (W / 8)) * stride + (i % (W / 8)) * 8);
+}
+
 // acc += a [ROWS, DEPTH] · tile, of which the warp's columns.
 
 __device__ __forceinline__ void multiply_rows(float (&acc)[MT][NT][4], const bf16* a, const bf16* tile, int warp, int lane) {
@@ -118,7 +130,7 @@ __device__ __forceinline__ void multiply_columns(float (&acc)[MT][NT][4], const 
   for (int k = 0; k < DEPTH; k += 16) {
     u32 fa[MT][4], fb[NT / 2][4];
 #pragma unroll
-    for (int mi = 0; mi < MT; mi++) load_matrices(fa[mi], a + (mi * 16 + (lane & 15)) * A_STRIDE + k + (lane >> 4) * 8);
+    for (int mi = 0; mi < MT; mi++) load_matrices(fa[mi], a + (mi * 16 + (lane & 15)) * F_STRIDE + k + (lane >> 4) * 8);
 #pragma unroll
     for (int ni = 0; ni < NT / 2; ni++)
       load_matrices(fb[ni], tile + (warp * COLS + ni * 16 + (lane & 7) + (lane >> 4) * 8) * B_STRIDE + k + ((lane >> 3) & 1) * 8);
@@ -163,25 +175,32 @@ __device__ __forceinline__ void sum_rows(float (&a)[MT][2], float (&b)[MT][2], f
 #ifdef TRUNK_FORWARD
 
 extern "C" __global__ void __launch_bounds__(THREADS) trunk_forward(
-    const bf16* __restrict__ x,        // [networks, batch, INPUTS]
-    const bf16* __restrict__ weights,  // [networks, INPUTS + LAYERS · W, W]
-    const float* __restrict__ vectors, // [networks, 1 + LAYERS, 3, W]: bias, scale and shift of the LayerNorm
-    bf16* __restrict__ out             // [networks, batch, W]
+    const bf16* __restrict__ x,         // [networks, batch, INPUTS]
+    const bf16* __restrict__ weights,   // [networks, INPUTS + LAYERS · W, W]
+    const float* __restrict__ vectors,  // [networks, 1 + LAYERS, 3, W]: bias, scale and shift of the LayerNorm
+    bf16* __restrict__ out              // [networks, batch, W]
 #if SAVE
-    , bf16* __restrict__ inputs,       // [networks, LAYERS, batch, W]: of the layers after the first
-    bf16* __restrict__ normed,         // [networks, 1 + LAYERS, batch, W]: before scale and shift
-    float* __restrict__ inverse        // [networks, 1 + LAYERS, batch]: 1 / standard deviation
+    , bf16* __restrict__ inputs,        // [networks, LAYERS, batch, W]: of the layers after the first
+    bf16* __restrict__ normed,          // [networks, 1 + LAYERS, batch, W]: before scale and shift
+    float* __restrict__ inverse         // [networks, 1 + LAYERS, batch]: 1 / standard deviation
 #endif
 ) {
   SHARED
   bf16* a = (bf16*)shared;
-  bf16* ring = a + ROWS * A_STRIDE;
+  bf16* n = a + ROWS * A_STRIDE;
+  bf16* ring = n + ROWS * F_STRIDE;
   float2* sums = (float2*)(ring + STAGES * TILE);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int network = blockIdx.y, batch = gridDim.x * ROWS, first = blockIdx.x * ROWS;
   const int tiles = INPUTS / DEPTH + LAYERS * (W / DEPTH);
   weights += (size_t)network * (INPUTS + LAYERS * W) * W;
   vectors += (size_t)network * (1 + LAYERS) * 3 * W;
+  out += ((size_t)network * batch + first) * W;
+#if SAVE
+  inputs += ((size_t)network * LAYERS * batch + first) * W;
+  normed += ((size_t)network * (1 + LAYERS) * batch + first) * W;
+  inverse += (size_t)network * (1 + LAYERS) * batch + first;
+#endif
 
   for (int i = threadIdx.x; i < ROWS * INPUTS / 8; i += THREADS)
     copy_async(a + (i / (INPUTS / 8)) * A_STRIDE + (i % (INPUTS / 8)) * 8, x + ((size_t)network * batch + first) * INPUTS + i * 8);
@@ -202,7 +221,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_forward(
       if (NORM) scale[ni] = *(const float2*)(at + W);
       if (NORM) shift[ni] = *(const float2*)(at + 2 * W);
     }
-    EACH(mi, ni, i) acc[mi][ni][i] = i % 2 ? bias[ni].y : bias[ni].x;
+    EACH(mi, ni, i) acc[mi][ni][i] = 0.0f;
     const int chunks = layer == 0 ? INPUTS / DEPTH : W / DEPTH;
     for (int c = 0; c < chunks; c++, t++) {
       wait_for_copies();
@@ -210,9 +229,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_forward(
       if (t + STAGES - 1 < tiles)
         fetch_rows(ring + (t + STAGES - 1) % STAGES * TILE, weights + (size_t)(t + STAGES - 1) * DEPTH * W);
       commit_copies();
+#if SAVE
+      if (c == 0 && layer > 0) {  // what the layer before left behind
+        write_tile(inputs + (size_t)(layer - 1) * batch * W, a, A_STRIDE);
+        write_tile(normed + (size_t)(layer - 1) * batch * W, n, F_STRIDE);
+      }
+#endif
       multiply_rows(acc, a + c * DEPTH, ring + t % STAGES * TILE, warp, lane);
     }
 
+    EACH(mi, ni, i) acc[mi][ni][i] += i % 2 ? bias[ni].y : bias[ni].x;
     float mean[MT][2], inv[MT][2];
     if (NORM) {
 #pragma unroll
@@ -229,8 +255,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_forward(
           mean[mi][h] *= 1.0f / W;
           inv[mi][h] = rsqrtf(fmaxf(inv[mi][h] * (1.0f / W) - mean[mi][h] * mean[mi][h], 0.0f) + EPSILON);
 #if SAVE
-          if (warp == 0 && lane % 4 == 0)
-            inverse[((size_t)network * (1 + LAYERS) + layer) * batch + first + mi * 16 + h * 8 + lane / 4] = inv[mi][h];
+          if (warp == 0 && lane % 4 == 0) inverse[(size_t)layer * batch + mi * 16 + h * 8 + lane / 4] = inv[mi][h];
 #endif
         }
     } else {
@@ -240,39 +265,28 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_forward(
     EACH_PAIR(mi, ni, h) {
       const int row = mi * 16 + h * 8 + lane / 4, col = warp * COLS + ni * 8 + lane % 4 * 2;
       float2 u = make_float2(acc[mi][ni][2 * h], acc[mi][ni][2 * h + 1]);
-      if (NORM) {
-        u.x = (u.x - mean[mi][h]) * inv[mi][h];
-        u.y = (u.y - mean[mi][h]) * inv[mi][h];
-      }
+      if (NORM) u = make_float2((u.x - mean[mi][h]) * inv[mi][h], (u.y - mean[mi][h]) * inv[mi][h]);
 #if SAVE
-      *(u32*)(normed + (((size_t)network * (1 + LAYERS) + layer) * batch + first + row) * W + col) = pack(u.x, u.y);
+      *(u32*)(n + row * F_STRIDE + col) = pack(u.x, u.y);
 #endif
-      if (NORM) {
-        u.x = u.x * scale[ni].x + shift[ni].x;
-        u.y = u.y * scale[ni].y + shift[ni].y;
-      }
+      if (NORM) u = make_float2(u.x * scale[ni].x + shift[ni].x, u.y * scale[ni].y + shift[ni].y);
       float2 y = make_float2(u.x * sigmoid(u.x), u.y * sigmoid(u.y));
 #if BLOCK
       if (layer > 0 && layer % BLOCK == 0) {
-        float2 before = unpack(skip[mi][ni][h]);
+        const float2 before = unpack(skip[mi][ni][h]);
         y.x += before.x;
         y.y += before.y;
       }
+      if (layer % BLOCK == 0) skip[mi][ni][h] = pack(y.x, y.y);
 #endif
-      const u32 packed = pack(y.x, y.y);
-#if BLOCK
-      if (layer % BLOCK == 0) skip[mi][ni][h] = packed;
-#endif
-      if (layer < LAYERS) {
-        *(u32*)(a + row * A_STRIDE + col) = packed;
-#if SAVE
-        *(u32*)(inputs + (((size_t)network * LAYERS + layer) * batch + first + row) * W + col) = packed;
-#endif
-      } else {
-        *(u32*)(out + ((size_t)network * batch + first + row) * W + col) = packed;
-      }
+      *(u32*)(a + row * A_STRIDE + col) = pack(y.x, y.y);
     }
   }
+  __syncthreads();
+  write_tile(out, a, A_STRIDE);
+#if SAVE
+  write_tile(normed + (size_t)LAYERS * batch * W, n, F_STRIDE);
+#endif
 }
 
 #endif
@@ -280,36 +294,59 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_forward(
 #ifdef TRUNK_BACKWARD
 
 extern "C" __global__ void __launch_bounds__(THREADS) trunk_backward(
-    const bf16* __restrict__ gradient, // [networks, batch, W]: of the output
-    const bf16* __restrict__ weights,  // as in the forward kernel
+    const bf16* __restrict__ gradient,  // [networks, batch, W]: of the output
+    const bf16* __restrict__ weights,   // as in the forward kernel
     const float* __restrict__ vectors,
-    const bf16* __restrict__ normed,   // as the forward kernel wrote them
+    const bf16* __restrict__ normed,    // as the forward kernel wrote them
     const float* __restrict__ inverse,
-    bf16* __restrict__ first_gradient, // [networks, batch, W]: of the first layer's products
-    bf16* __restrict__ gradients,      // [networks, LAYERS, batch, W]: of the other layers' products
-    float* __restrict__ sums_out       // [networks, blocks, 1 + LAYERS, 3, W]: gradients of the vectors, by block
+    bf16* __restrict__ first_gradient,  // [networks, batch, W]: of the first layer's products
+    bf16* __restrict__ gradients,       // [networks, LAYERS, batch, W]: of the other layers' products
+    float* __restrict__ sums_out        // [networks, blocks, 1 + LAYERS, 3, W]: gradients of the vectors, by block
 ) {
   SHARED
   bf16* a = (bf16*)shared;
-  bf16* ring = a + ROWS * A_STRIDE;
+  bf16* n = a + ROWS * A_STRIDE;
+  bf16* ring = n + ROWS * F_STRIDE;
   float2* sums = (float2*)(ring + STAGES * TILE);
+  float* scale = (float*)(sums + WARPS * ROWS);  // of the layer, then its shift
+  float* inv = scale + 2 * W;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int network = blockIdx.y, batch = gridDim.x * ROWS, first = blockIdx.x * ROWS;
   const int tiles = LAYERS * (W / DEPTH);
   weights += ((size_t)network * (INPUTS + LAYERS * W) + INPUTS) * W;
   vectors += (size_t)network * (1 + LAYERS) * 3 * W;
+  gradient += ((size_t)network * batch + first) * W;
+  normed += ((size_t)network * (1 + LAYERS) * batch + first) * W;
+  inverse += (size_t)network * (1 + LAYERS) * batch + first;
+  first_gradient += ((size_t)network * batch + first) * W;
+  gradients += ((size_t)network * LAYERS * batch + first) * W;
+  sums_out += ((size_t)network * gridDim.x + blockIdx.x) * (1 + LAYERS) * 3 * W;
 
+  // What a layer's element-wise part needs, fetched while the layer after it is multiplied.
+  auto fetch_layer = [&](int layer) {
+    fetch_tile(n, normed + (size_t)layer * batch * W);
+    if (NORM) {
+      for (int i = threadIdx.x; i < 2 * W / 4; i += THREADS) copy_async(scale + 4 * i, vectors + (layer * 3 + 1) * W + 4 * i);
+      for (int i = threadIdx.x; i < ROWS / 4; i += THREADS) copy_async(inv + 4 * i, inverse + (size_t)layer * batch + 4 * i);
+    }
+  };
   // Tile t: of layer LAYERS − t / (W / DEPTH), its columns t % (W / DEPTH) · DEPTH and on.
-#define TILE_AT(t) (weights + (size_t)(LAYERS - 1 - (t) / (W / DEPTH)) * W * W + (t) % (W / DEPTH) * DEPTH)
+  auto tile_at = [&](int t) {
+    return weights + (size_t)(LAYERS - 1 - t / (W / DEPTH)) * W * W + t % (W / DEPTH) * DEPTH;
+  };
+  fetch_layer(LAYERS);
+  fetch_tile(a, gradient);
   for (int t = 0; t < STAGES - 1; t++) {
-    if (t < tiles) fetch_columns(ring + t * TILE, TILE_AT(t));
+    if (t < tiles) fetch_columns(ring + t * TILE, tile_at(t));
     commit_copies();
   }
+  wait_for_copies();
+  __syncthreads();
 
   float acc[MT][NT][4], skip[MT][NT][4];
   EACH_PAIR(mi, ni, h) {
     const int row = mi * 16 + h * 8 + lane / 4, col = warp * COLS + ni * 8 + lane % 4 * 2;
-    const float2 g = unpack(*(const u32*)(gradient + ((size_t)network * batch + first + row) * W + col));
+    const float2 g = unpack(*(const u32*)(a + row * F_STRIDE + col));
     acc[mi][ni][2 * h] = g.x;
     acc[mi][ni][2 * h + 1] = g.y;
   }
@@ -319,44 +356,42 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_backward(
 #if BLOCK
     if (layer > 0 && layer % BLOCK == 0) EACH(mi, ni, i) skip[mi][ni][i] = acc[mi][ni][i];
 #endif
-    float2 scale[NT], shift[NT], d_bias[NT], d_scale[NT], d_shift[NT];
+    float2 d_bias[NT], d_scale[NT], d_shift[NT];
 #pragma unroll
-    for (int ni = 0; ni < NT; ni++) {
-      const float* at = vectors + layer * 3 * W + warp * COLS + ni * 8 + lane % 4 * 2;
-      if (NORM) scale[ni] = *(const float2*)(at + W);
-      if (NORM) shift[ni] = *(const float2*)(at + 2 * W);
-      d_bias[ni] = d_scale[ni] = d_shift[ni] = make_float2(0.0f, 0.0f);
-    }
-    u32 saved[MT][NT][2];
+    for (int ni = 0; ni < NT; ni++) d_bias[ni] = d_scale[ni] = d_shift[ni] = make_float2(0.0f, 0.0f);
     float m1[MT][2], m2[MT][2];
-    EACH_PAIR(mi, ni, h) {
-      const int row = mi * 16 + h * 8 + lane / 4, col = warp * COLS + ni * 8 + lane % 4 * 2;
-      saved[mi][ni][h] = *(const u32*)(normed + (((size_t)network * (1 + LAYERS) + layer) * batch + first + row) * W + col);
-      m1[mi][h] = m2[mi][h] = 0.0f;
-    }
+#pragma unroll
+    for (int mi = 0; mi < MT; mi++) m1[mi][0] = m1[mi][1] = m2[mi][0] = m2[mi][1] = 0.0f;
+    u32 saved[MT][NT][2];
     // Through the activation, and through scale and shift.
     EACH_PAIR(mi, ni, h) {
-      const float2 n = unpack(saved[mi][ni][h]);
-      float2 u = n;
-      if (NORM) u = make_float2(n.x * scale[ni].x + shift[ni].x, n.y * scale[ni].y + shift[ni].y);
+      const int row = mi * 16 + h * 8 + lane / 4, col = warp * COLS + ni * 8 + lane % 4 * 2;
+      saved[mi][ni][h] = *(const u32*)(n + row * F_STRIDE + col);
+      const float2 value = unpack(saved[mi][ni][h]);
+      float2 u = value, by = make_float2(1.0f, 1.0f);
+      if (NORM) {
+        by = *(const float2*)(scale + col);
+        const float2 shift = *(const float2*)(scale + W + col);
+        u = make_float2(value.x * by.x + shift.x, value.y * by.y + shift.y);
+      }
       const float2 s = make_float2(sigmoid(u.x), sigmoid(u.y));
       float2 d = make_float2(acc[mi][ni][2 * h] * s.x * (1.0f + u.x * (1.0f - s.x)),
                              acc[mi][ni][2 * h + 1] * s.y * (1.0f + u.y * (1.0f - s.y)));
       if (NORM) {
         d_shift[ni].x += d.x;
         d_shift[ni].y += d.y;
-        d_scale[ni].x += d.x * n.x;
-        d_scale[ni].y += d.y * n.y;
-        d.x *= scale[ni].x;
-        d.y *= scale[ni].y;
+        d_scale[ni].x += d.x * value.x;
+        d_scale[ni].y += d.y * value.y;
+        d.x *= by.x;
+        d.y *= by.y;
         m1[mi][h] += d.x + d.y;
-        m2[mi][h] += d.x * n.x + d.y * n.y;
+        m2[mi][h] += d.x * value.x + d.y * value.y;
       }
       acc[mi][ni][2 * h] = d.x;
       acc[mi][ni][2 * h + 1] = d.y;
     }
     if (NORM) sum_rows(m1, m2, sums, warp, lane);
-    else __syncthreads();  // all warps have read `a`
+    else __syncthreads();  // all warps have read `a` and `n`
 
     // Through the LayerNorm.
 #pragma unroll
@@ -364,45 +399,41 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_backward(
 #pragma unroll
       for (int h = 0; h < 2; h++) {
         const int row = mi * 16 + h * 8 + lane / 4;
-        float inv = 1.0f;
-        if (NORM) inv = inverse[((size_t)network * (1 + LAYERS) + layer) * batch + first + row];
+        const float by = NORM ? inv[row] : 1.0f;
 #pragma unroll
         for (int ni = 0; ni < NT; ni++) {
           const int col = warp * COLS + ni * 8 + lane % 4 * 2;
-          const float2 n = unpack(saved[mi][ni][h]);
           float2 d = make_float2(acc[mi][ni][2 * h], acc[mi][ni][2 * h + 1]);
           if (NORM) {
-            d.x = inv * (d.x - (m1[mi][h] + n.x * m2[mi][h]) * (1.0f / W));
-            d.y = inv * (d.y - (m1[mi][h] + n.y * m2[mi][h]) * (1.0f / W));
+            const float2 value = unpack(saved[mi][ni][h]);
+            d.x = by * (d.x - (m1[mi][h] + value.x * m2[mi][h]) * (1.0f / W));
+            d.y = by * (d.y - (m1[mi][h] + value.y * m2[mi][h]) * (1.0f / W));
           }
           d_bias[ni].x += d.x;
           d_bias[ni].y += d.y;
-          const u32 packed = pack(d.x, d.y);
-          *(u32*)(a + row * A_STRIDE + col) = packed;
-          bf16* to = layer == 0 ? first_gradient + ((size_t)network * batch + first + row) * W
-                                : gradients + (((size_t)network * LAYERS + layer - 1) * batch + first + row) * W;
-          *(u32*)(to + col) = packed;
+          *(u32*)(a + row * F_STRIDE + col) = pack(d.x, d.y);
         }
       }
 
     // Gradients of the vectors, summed over the tile's rows.
-    float* to = sums_out + (((size_t)network * gridDim.x + blockIdx.x) * (1 + LAYERS) + layer) * 3 * W;
 #pragma unroll
     for (int ni = 0; ni < NT; ni++) {
 #pragma unroll
       for (int mask = 4; mask < 32; mask *= 2) {
         d_bias[ni].x += across(d_bias[ni].x, mask);
         d_bias[ni].y += across(d_bias[ni].y, mask);
-        d_scale[ni].x += across(d_scale[ni].x, mask);
-        d_scale[ni].y += across(d_scale[ni].y, mask);
-        d_shift[ni].x += across(d_shift[ni].x, mask);
-        d_shift[ni].y += across(d_shift[ni].y, mask);
+        if (NORM) {
+          d_scale[ni].x += across(d_scale[ni].x, mask);
+          d_scale[ni].y += across(d_scale[ni].y, mask);
+          d_shift[ni].x += across(d_shift[ni].x, mask);
+          d_shift[ni].y += across(d_shift[ni].y, mask);
+        }
       }
       if (lane < 4) {
-        const int col = warp * COLS + ni * 8 + lane * 2;
-        *(float2*)(to + col) = d_bias[ni];
-        *(float2*)(to + W + col) = d_scale[ni];
-        *(float2*)(to + 2 * W + col) = d_shift[ni];
+        float* to = sums_out + layer * 3 * W + warp * COLS + ni * 8 + lane * 2;
+        *(float2*)to = d_bias[ni];
+        *(float2*)(to + W) = d_scale[ni];
+        *(float2*)(to + 2 * W) = d_shift[ni];
       }
     }
     if (layer == 0) break;
@@ -412,14 +443,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_backward(
     for (int c = 0; c < W / DEPTH; c++, t++) {
       wait_for_copies();
       __syncthreads();
-      if (t + STAGES - 1 < tiles) fetch_columns(ring + (t + STAGES - 1) % STAGES * TILE, TILE_AT(t + STAGES - 1));
+      if (t + STAGES - 1 < tiles) fetch_columns(ring + (t + STAGES - 1) % STAGES * TILE, tile_at(t + STAGES - 1));
+      if (c == 0) fetch_layer(layer - 1);
       commit_copies();
+      if (c == 0) write_tile(gradients + (size_t)(layer - 1) * batch * W, a, F_STRIDE);
       multiply_columns(acc, a + c * DEPTH, ring + t % STAGES * TILE, warp, lane);
     }
 #if BLOCK
     if ((layer - 1) % BLOCK == 0) EACH(mi, ni, i) acc[mi][ni][i] += skip[mi][ni][i];
 #endif
   }
+  __syncthreads();
+  write_tile(first_gradient, a, F_STRIDE);
 }
 
 #endif
