@@ -14,6 +14,7 @@ from homing.types import Array
 
 ROWS = 64  # batches are multiples of it
 INPUTS = 64  # the first layer's inputs too
+PADDING = 8  # elements after each row in shared memory, against bank conflicts
 SIZES = (16, 32, 64)  # rows of a tile
 PIPELINES = (
     (64, 3),
@@ -57,7 +58,7 @@ class Tiling(NamedTuple):
         tile = max(self.depth * (width + 8), width * (self.depth + 8))
         activations = self.rows * (max(self.shape.inputs, width) + 8 + width + 8)
         numbers = 2 * self.rows * self.threads // 32 + 2 * width + self.rows
-        return 2 * (activations + self.stages * tile) + 4 * numbers
+        return 2 * (activations + self.stages * tile) + 4 * numbers + 8 * (self.stages + 1)
 
     def defines(self, entry: str, save: bool = True) -> dict[str, int]:
         """What trunk.cu is compiled with."""
@@ -84,7 +85,7 @@ def tiling(shape: TrunkShape, rows: int) -> Tiling | None:
         tiles
         for size in sizes
         for depth, stages in PIPELINES
-        if stages * depth <= shape.width
+        if shape.width % depth == 0
         and (tiles := Tiling(shape, size, depth, stages)).shared_bytes <= cuda.shared_memory()
     )
     return next(fitting, None)
@@ -94,7 +95,7 @@ class Saved(NamedTuple):
     """What the forward pass keeps for the backward pass, of N networks."""
 
     inputs: Array  # [N, layers, B, W] of the layers after the first
-    normed: Array  # [N, 1 + layers, B, W] normalised products, before scale and shift
+    normed: Array  # [N, 1 + layers, B, W or more] normalised products, before scale and shift
     inverse: Array  # [N, 1 + layers, B] one over the standard deviation
 
 
@@ -137,10 +138,22 @@ def _call(
     return cuda.call(kernel, launch, outputs, *inputs)
 
 
+def _row_tiles(weights: Array) -> Array:
+    """Weights [N, R, W] with padded rows: any number of them is a tile in the layout of shared memory."""
+    return jnp.pad(weights, [(0, 0), (0, 0), (0, PADDING)])
+
+
+def _column_tiles(weights: Array, shape: TrunkShape, depth: int) -> Array:
+    """Weights [N, layers · W, W] as tiles of `depth` columns [N, layers, W / depth, W, depth + padding]."""
+    width = shape.width
+    apart = weights.reshape(-1, shape.layers, width, width // depth, depth).swapaxes(2, 3)
+    return jnp.pad(apart, [(0, 0)] * 4 + [(0, PADDING)])
+
+
 def _kernel_apply(shape: TrunkShape, x: Array, weights: Array, vectors: Array) -> Array:
     networks, batch, _ = x.shape
     out = [jax.ShapeDtypeStruct((networks, batch, shape.width), jnp.bfloat16)]
-    return _call(shape, "trunk_forward", out, (x, weights, vectors), save=False)[0]
+    return _call(shape, "trunk_forward", out, (x, _row_tiles(weights), vectors), save=False)[0]
 
 
 def _kernel_forward(shape: TrunkShape, x: Array, weights: Array, vectors: Array) -> tuple[Array, Saved]:
@@ -148,10 +161,10 @@ def _kernel_forward(shape: TrunkShape, x: Array, weights: Array, vectors: Array)
     outputs = [
         jax.ShapeDtypeStruct((networks, batch, shape.width), jnp.bfloat16),
         jax.ShapeDtypeStruct((networks, shape.layers, batch, shape.width), jnp.bfloat16),
-        jax.ShapeDtypeStruct((networks, 1 + shape.layers, batch, shape.width), jnp.bfloat16),
+        jax.ShapeDtypeStruct((networks, 1 + shape.layers, batch, shape.width + PADDING), jnp.bfloat16),
         jax.ShapeDtypeStruct((networks, 1 + shape.layers, batch), jnp.float32),
     ]
-    out, *saved = _call(shape, "trunk_forward", outputs, (x, weights, vectors))
+    out, *saved = _call(shape, "trunk_forward", outputs, (x, _row_tiles(weights), vectors))
     return out, Saved(*saved)
 
 
@@ -165,7 +178,8 @@ def _kernel_backward(
         jax.ShapeDtypeStruct((networks, shape.layers, batch, width), jnp.bfloat16),
         jax.ShapeDtypeStruct((networks, batch // tiles.rows, 1 + shape.layers, 3, width), jnp.float32),
     ]
-    given = (gradient, weights, vectors, saved.normed, saved.inverse)
+    columns = _column_tiles(weights[:, shape.inputs :], shape, tiles.depth)
+    given = (gradient, columns, vectors, saved.normed, saved.inverse)
     first, others, sums = _call(shape, "trunk_backward", outputs, given)
     return first, others, jnp.sum(sums, axis=1)
 
