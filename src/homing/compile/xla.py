@@ -36,6 +36,7 @@ TRITON = (
     "jax.experimental.pallas.triton"  # what those of physics are written in; JAX will not have it for ever
 )
 OLDEST = (8, 0)  # compute capability of the cards that they compile for: Ampere
+HOPPER = (9, 0)
 
 _plain = contextvars.ContextVar("plain", default=False)  # threads that compile take a copy along
 _divided = contextvars.ContextVar("divided", default=False)
@@ -57,9 +58,9 @@ def kernels(asked_for: bool = False) -> bool:
     return _allowed(asked_for) and _has_triton()
 
 
-def cuda_kernels() -> bool:
-    """The same for kernels in CUDA."""
-    return _allowed() and cuda.library() is not None
+def cuda_kernels(asked_for: bool = False) -> bool:
+    """The same for kernels in CUDA, which need what Hopper cards have."""
+    return _allowed(asked_for) and cuda.capability() >= HOPPER and cuda.library() is not None
 
 
 def _allowed(asked_for: bool = False) -> bool:

@@ -21,13 +21,15 @@ from homing.networks.trunk_passes import INPUTS, KERNELS, ROWS, Passes, Saved, T
 from homing.types import Array
 
 MIN_ROWS = 128  # of a batch; fewer leave most of a GPU idle either way
-MIN_WIDTH, MAX_WIDTH, WIDTH_STEP = 64, 1024, 64
+MIN_LAYERS = 3  # after the first; of fewer the kernels were seen to be no faster
+MIN_WIDTH, MAX_WIDTH = 64, 1024
 
 
 def passes(shape: TrunkShape) -> Passes | None:
     """The kernels for a network of this shape; None where the layers are compiled by XLA."""
-    fits = MIN_WIDTH <= shape.width <= MAX_WIDTH and shape.width % WIDTH_STEP == 0
-    if not fits or shape.layers == 0 or not xla.cuda_kernels():
+    step = 32 if shape.width <= 512 else 64
+    fits = MIN_WIDTH <= shape.width <= MAX_WIDTH and shape.width % step == 0
+    if not fits or shape.layers == 0 or not xla.cuda_kernels(asked_for=shape.layers < MIN_LAYERS):
         return None
     return KERNELS if tiling(shape, MIN_ROWS) is not None else None
 
