@@ -3,9 +3,12 @@
     python tools/train_policies.py                 all of them; those of a GPU are passed over where there is none
     python tools/train_policies.py reacher         one
     python tools/train_policies.py --quick --out /tmp/policies reacher     all stages with very little training
+    python tools/train_policies.py --only train --jobs 5 ant humanoid ...  side by side on one GPU
+    python tools/train_policies.py --only export ant                       of a run that was trained elsewhere
 
 Every stage is skipped when its result is there: a run that was stopped is resumed, a finished one is exported, and
-`--again` exports what is there already. Then `python tools/make_see.py` writes docs/policies.md from the cards.
+`--again` exports what is there already. A run's folder without its `checkpoints` is enough to export it elsewhere.
+Ctrl-C and SIGTERM reach every run, which then saves itself.
 """
 
 from __future__ import annotations
@@ -13,10 +16,13 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import tomllib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +35,11 @@ LARGEST = 2 * 2**20  # bytes of one file
 CAPTION = 21  # pixels at the top and bottom of a film
 LENGTH, CHAINS, QUICK_CHAINS = 5, 512, 8
 SELECTION_SEED = 11  # of the chains on which seeds are compared; the card's are others
-QUICK = ("--steps", "20k", "--evaluations", "1", "--eval-envs", "8", "--prefill-steps", "100")
+QUICK = ("--steps", "12k", "--num-envs", "32", "--unroll-length", "62", "--prefill-steps", "124") + (
+    ("--batch-size", "32", "--updates-per-step", "0.005", "--replay-size", "1240")
+    + ("--evaluations", "1", "--eval-envs", "8")
+)
+GPU_MEMORY = 0.9  # of the device, for all runs side by side
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,7 @@ class Job:
     out: Path
     cpu: bool
     quick: bool
+    chains: int = CHAINS
 
     @property
     def run(self) -> Path:
@@ -68,7 +79,7 @@ class Job:
 
     @property
     def chain(self) -> tuple[str, ...]:
-        episodes = QUICK_CHAINS if self.quick else CHAINS
+        episodes = QUICK_CHAINS if self.quick else self.chains
         steps = self.recipe.chain_steps // (10 if self.quick else 1)
         return ("--episodes", str(episodes), "--chain", str(LENGTH), "--chain-steps", str(steps))
 
@@ -78,24 +89,74 @@ def recipes() -> dict[str, Recipe]:
     return {row["name"]: Recipe(**row | {"flags": tuple(row["flags"])}) for row in rows}
 
 
-def homing(*arguments: str, read: bool = False) -> str:
-    """A command in a process of its own, so that each has the whole device."""
-    print("$ homing", *arguments, flush=True)
+class Processes:
+    """The commands under way; a signal is passed on to each of them once, and no other is started then."""
+
+    def __init__(self) -> None:
+        self.running: set[subprocess.Popen[str]] = set()
+        self.stopped_by: int | None = None
+
+    def install(self) -> None:
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signum, lambda number, frame: self.stop(number))
+
+    def stop(self, signum: int) -> None:
+        self.stopped_by = signum
+        for process in list(self.running):
+            process.send_signal(signum)
+
+    def run(self, command: Sequence[str], **options: Any) -> str:
+        if self.stopped_by is not None:
+            raise SystemExit(128 + self.stopped_by)
+        # In a session of its own: a terminal or `timeout` would signal the whole group, and each run twice then.
+        process = subprocess.Popen(command, text=True, start_new_session=True, **options)
+        self.running.add(process)
+        if self.stopped_by is not None:  # just now
+            process.send_signal(self.stopped_by)
+        output, _ = process.communicate()
+        self.running.discard(process)
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command)
+        return output or ""
+
+
+PROCESSES = Processes()
+
+
+def homing(*arguments: str, read: bool = False, log: Path | None = None, memory: float | None = None) -> str:
+    """A command in a process of its own.
+
+    log:    where its output goes to; else here, or back if it is `read`
+    memory: fraction of the GPU's memory, where it shares the device
+    """
+    print("$ homing", *arguments, *(() if log is None else (">", str(log))), flush=True)
     command = [sys.executable, "-m", "homing", *arguments]
-    done = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE if read else None)
-    return done.stdout or ""
+    shared = {} if memory is None else {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{memory:.3f}"}
+    options: dict[str, Any] = {"env": os.environ | shared}
+    if log is None:
+        return PROCESSES.run(command, stdout=subprocess.PIPE if read else None, **options)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "a") as file:
+        return PROCESSES.run(command, stdout=file, stderr=subprocess.STDOUT, **options)
 
 
-def train(job: Job) -> None:
-    """Start the run, or resume it where it was stopped."""
+def is_trained(job: Job) -> bool:
     summary = job.run / "summary.json"
-    if summary.exists() and json.loads(summary.read_text())["status"] == "finished":
+    return summary.exists() and json.loads(summary.read_text())["status"] == "finished"
+
+
+def train(job: Job, jobs: int = 1) -> None:
+    """Start the run, or resume it where it was stopped; its output goes to a file where others run beside it."""
+    if is_trained(job):
         return
+    beside: dict[str, Any] = {}
+    if jobs > 1:
+        beside = {"log": job.run.with_suffix(".log"), "memory": None if job.cpu else GPU_MEMORY / jobs}
     if (job.run / "config.json").exists():
-        homing("resume", str(job.run), *job.device)
+        homing("resume", str(job.run), *job.device, **beside)
         return
     flags = (*job.recipe.flags, *(QUICK if job.quick else ()))
-    homing("train", job.recipe.agent, job.recipe.env, *flags, "--out", str(job.run), *job.device)
+    homing("train", job.recipe.agent, job.recipe.env, *flags, "--out", str(job.run), *job.device, **beside)
 
 
 def best(job: Job) -> tuple[int, str]:
@@ -156,15 +217,29 @@ def record(job: Job) -> None:
     RECORDS.write_text(json.dumps(known | {job.recipe.name: entry}, indent=1) + "\n")
 
 
-def make(job: Job, again: bool) -> None:
-    """All stages of one policy."""
-    train(job)
+def publish(job: Job, again: bool = False) -> None:
+    """The stages after training."""
     if again or not job.file.exists():
         export(job)
         draw(job)
         if job.out == SHIPPED:
             record(job)
     print(f"{job.file} is there")
+
+
+def train_all(todo: Sequence[Job], jobs: int) -> list[str]:
+    """Train side by side; the names of those that did not finish."""
+
+    def finished(job: Job) -> bool:
+        try:
+            train(job, min(jobs, len(todo)))
+        except (subprocess.CalledProcessError, SystemExit) as error:
+            print(f"{job.recipe.name}: {error}", flush=True)
+            return False
+        return True
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return [job.recipe.name for job, ok in zip(todo, pool.map(finished, todo), strict=True) if not ok]
 
 
 def has_gpu() -> bool:
@@ -180,6 +255,11 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", choices=[[], *recipes()], help="which policies; all by default")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "shipped", help="folder of their runs")
     parser.add_argument("--out", type=Path, default=SHIPPED, help="folder of the policy files")
+    parser.add_argument("--only", choices=["train", "export"], help="one half of the stages")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="train so many side by side")
+    parser.add_argument(
+        "--chains", type=int, default=CHAINS, metavar="N", help="chains of goals of an evaluation"
+    )
     parser.add_argument("--again", action="store_true", help="export files that are there already")
     parser.add_argument(
         "--quick", action="store_true", help="little training, to try the stages; needs --out"
@@ -190,19 +270,35 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def main(arguments: Sequence[str]) -> None:
-    options = parsed(arguments)
-    gpu = has_gpu()
+def planned(options: argparse.Namespace) -> list[Job]:
+    """What is asked for, without what cannot be trained here."""
+    gpu, todo = has_gpu(), []
     for name in options.names or recipes():
         recipe = recipes()[name]
-        if recipe.device == "gpu" and not gpu and not options.quick:
-            print(f"{name} needs a GPU and is passed over")
-            continue
-        options.out.mkdir(parents=True, exist_ok=True)
         job = Job(
-            recipe, options.runs, options.out, cpu=recipe.device == "cpu" or not gpu, quick=options.quick
+            recipe,
+            options.runs,
+            options.out,
+            cpu=recipe.device == "cpu" or not gpu,
+            quick=options.quick,
+            chains=options.chains,
         )
-        make(job, options.again)
+        if options.only == "export" or gpu or recipe.device == "cpu" or options.quick or is_trained(job):
+            todo.append(job)
+        else:
+            print(f"{name} needs a GPU and is passed over")
+    return todo
+
+
+def main(arguments: Sequence[str]) -> None:
+    options = parsed(arguments)
+    PROCESSES.install()
+    todo = planned(options)
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.only != "export" and (missed := train_all(todo, options.jobs)):
+        raise SystemExit(f"not trained to the end: {', '.join(missed)}; the same command goes on with them")
+    for job in todo if options.only != "train" else ():
+        publish(job, options.again)
 
 
 if __name__ == "__main__":
