@@ -3,8 +3,8 @@
     python tools/train_policies.py                 all of them; those of a GPU are passed over where there is none
     python tools/train_policies.py reacher         one
     python tools/train_policies.py --quick --out /tmp/policies reacher     all stages with very little training
-    python tools/train_policies.py --only train --jobs 5 ant humanoid ...  side by side on one GPU
-    python tools/train_policies.py --only export ant                       of a run that was trained elsewhere
+    python tools/train_policies.py --only train,export --jobs 5 ant humanoid ...     side by side on one GPU
+    python tools/train_policies.py --only export ant             of a run that was stopped, or trained elsewhere
 
 Every stage is skipped when its result is there: a run that was stopped is resumed, a finished one is exported, and
 `--again` exports what is there already. A run's folder without its `checkpoints` is enough to export it elsewhere.
@@ -31,15 +31,14 @@ ROOT = Path(__file__).parent.parent
 TABLE = Path(__file__).parent / "policies.toml"
 SHIPPED = ROOT / "src" / "homing" / "policies"
 RECORDS = ROOT / "tests" / "policies" / "shipped.json"
-LARGEST = 2 * 2**20  # bytes of one file
+LARGEST = 2 * 10**6  # bytes of one file
 CAPTION = 21  # pixels at the top and bottom of a film
 LENGTH, CHAINS, QUICK_CHAINS = 5, 512, 8
 SELECTION_SEED = 11  # of the chains on which seeds are compared; the card's are others
-QUICK = ("--steps", "12k", "--num-envs", "32", "--unroll-length", "62", "--prefill-steps", "124") + (
-    ("--batch-size", "32", "--updates-per-step", "0.005", "--replay-size", "1240")
-    + ("--evaluations", "1", "--eval-envs", "8")
-)
+QUICK = ("--steps", "12k", "--num-envs", "32", "--batch-size", "32", "--updates-per-step", "0.005")
+QUICK += ("--prefill-steps", "124", "--replay-size", "1240", "--evaluations", "1", "--eval-envs", "8")
 GPU_MEMORY = 0.9  # of the device, for all runs side by side
+STAGES = ("train", "export", "picture", "record")
 
 
 @dataclass(frozen=True)
@@ -64,6 +63,7 @@ class Job:
     cpu: bool
     quick: bool
     chains: int = CHAINS
+    beside: int = 1  # policies made side by side
 
     @property
     def run(self) -> Path:
@@ -76,6 +76,13 @@ class Job:
     @property
     def device(self) -> tuple[str, ...]:
         return ("--cpu",) if self.cpu else ()
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Options of `homing`: beside others, a command has a part of the GPU, and its output goes to a file."""
+        if self.beside == 1:
+            return {}
+        return {"log": self.run.with_suffix(".log"), "memory": None if self.cpu else GPU_MEMORY / self.beside}
 
     @property
     def chain(self) -> tuple[str, ...]:
@@ -95,10 +102,6 @@ class Processes:
     def __init__(self) -> None:
         self.running: set[subprocess.Popen[str]] = set()
         self.stopped_by: int | None = None
-
-    def install(self) -> None:
-        for signum in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(signum, lambda number, frame: self.stop(number))
 
     def stop(self, signum: int) -> None:
         self.stopped_by = signum
@@ -126,7 +129,8 @@ PROCESSES = Processes()
 def homing(*arguments: str, read: bool = False, log: Path | None = None, memory: float | None = None) -> str:
     """A command in a process of its own.
 
-    log:    where its output goes to; else here, or back if it is `read`
+    read:   return what it prints
+    log:    where else its output goes to, instead of to the terminal
     memory: fraction of the GPU's memory, where it shares the device
     """
     print("$ homing", *arguments, *(() if log is None else (">", str(log))), flush=True)
@@ -137,7 +141,7 @@ def homing(*arguments: str, read: bool = False, log: Path | None = None, memory:
         return PROCESSES.run(command, stdout=subprocess.PIPE if read else None, **options)
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "a") as file:
-        return PROCESSES.run(command, stdout=file, stderr=subprocess.STDOUT, **options)
+        return PROCESSES.run(command, stdout=subprocess.PIPE if read else file, stderr=file, **options)
 
 
 def is_trained(job: Job) -> bool:
@@ -145,18 +149,15 @@ def is_trained(job: Job) -> bool:
     return summary.exists() and json.loads(summary.read_text())["status"] == "finished"
 
 
-def train(job: Job, jobs: int = 1) -> None:
-    """Start the run, or resume it where it was stopped; its output goes to a file where others run beside it."""
+def train(job: Job) -> None:
+    """Start the run, or resume it where it was stopped."""
     if is_trained(job):
         return
-    beside: dict[str, Any] = {}
-    if jobs > 1:
-        beside = {"log": job.run.with_suffix(".log"), "memory": None if job.cpu else GPU_MEMORY / jobs}
     if (job.run / "config.json").exists():
-        homing("resume", str(job.run), *job.device, **beside)
+        homing("resume", str(job.run), *job.device, **job.place)
         return
     flags = (*job.recipe.flags, *(QUICK if job.quick else ()))
-    homing("train", job.recipe.agent, job.recipe.env, *flags, "--out", str(job.run), *job.device, **beside)
+    homing("train", job.recipe.agent, job.recipe.env, *flags, "--out", str(job.run), *job.device, **job.place)
 
 
 def best(job: Job) -> tuple[int, str]:
@@ -164,7 +165,7 @@ def best(job: Job) -> tuple[int, str]:
     scores: dict[tuple[int, str], float] = {}
     for which in ("last", "best"):
         evaluate = ("eval", str(job.run), "--which", which, "--seed", str(SELECTION_SEED), "--json")
-        found = json.loads(homing(*evaluate, *job.chain, *job.device, read=True))
+        found = json.loads(homing(*evaluate, *job.chain, *job.device, read=True, **job.place))
         scores |= {(row["seed"], which): row.get("reached", -1.0) for row in found["seeds"]}
     print(job.recipe.name, {f"seed {seed}, {which}": round(v, 4) for (seed, which), v in scores.items()})
     return max(scores, key=lambda one: scores[one])
@@ -173,13 +174,12 @@ def best(job: Job) -> tuple[int, str]:
 def export(job: Job) -> None:
     seed, which = best(job)
     chosen = ("--seed", str(seed), "--which", which)
-    homing("export", str(job.run), "--out", str(job.file), "--float16", *chosen, *job.chain, *job.device)
+    written = ("--out", str(job.file), "--float16", *chosen)
+    homing("export", str(job.run), *written, *job.chain, *job.device, **job.place)
     size = job.file.stat().st_size
     if size > LARGEST:
         job.file.unlink()
-        raise SystemExit(
-            f"{job.file.name} would have {size:,} bytes, more than {LARGEST:,}: use smaller networks"
-        )
+        raise SystemExit(f"{job.file.name} has {size:,} bytes, more than {LARGEST:,}: use smaller networks")
 
 
 def draw(job: Job) -> None:
@@ -200,11 +200,10 @@ def record(job: Job) -> None:
     import numpy as np
     from safetensors.numpy import load_file
 
-    import homing as library
+    from homing import load
 
     jax.config.update("jax_platforms", "cpu")  # the GPU is for the commands
-
-    policy, rng = library.load(job.file), np.random.default_rng(7)
+    policy, rng = load(job.file), np.random.default_rng(7)
     state = rng.normal(size=(5, policy.spec.state_dim)).astype(np.float32)
     goal = rng.normal(size=(5, policy.spec.goal_dim)).astype(np.float32)
     arrays = load_file(job.file)
@@ -217,54 +216,63 @@ def record(job: Job) -> None:
     RECORDS.write_text(json.dumps(known | {job.recipe.name: entry}, indent=1) + "\n")
 
 
-def publish(job: Job, again: bool = False) -> None:
-    """The stages after training."""
-    if again or not job.file.exists():
+def make(job: Job, stages: Sequence[str] = STAGES, again: bool = False) -> None:
+    """The stages of one policy."""
+    if "train" in stages:
+        train(job)
+    if "export" in stages and (again or not job.file.exists()):
         export(job)
+    if "picture" in stages and (again or not job.file.with_suffix(".png").exists()):
         draw(job)
-        if job.out == SHIPPED:
-            record(job)
-    print(f"{job.file} is there")
+    if "record" in stages and job.out == SHIPPED:
+        record(job)
 
 
-def train_all(todo: Sequence[Job], jobs: int) -> list[str]:
-    """Train side by side; the names of those that did not finish."""
+def make_all(
+    todo: Sequence[Job], jobs: int, stages: Sequence[str] = STAGES, again: bool = False
+) -> list[str]:
+    """Make policies side by side; the names of those that failed or were stopped."""
 
-    def finished(job: Job) -> bool:
+    def made(job: Job) -> bool:
         try:
-            train(job, min(jobs, len(todo)))
+            make(job, stages, again)
         except (subprocess.CalledProcessError, SystemExit) as error:
             print(f"{job.recipe.name}: {error}", flush=True)
             return False
         return True
 
     with ThreadPoolExecutor(jobs) as pool:
-        return [job.recipe.name for job, ok in zip(todo, pool.map(finished, todo), strict=True) if not ok]
+        return [job.recipe.name for job, ok in zip(todo, pool.map(made, todo), strict=True) if not ok]
 
 
 def has_gpu() -> bool:
     """Asked in another process: this one would keep most of the GPU's memory."""
     ask = [sys.executable, "-c", "import jax; print(jax.default_backend())"]
-    return subprocess.run(ask, check=True, text=True, stdout=subprocess.PIPE).stdout.strip() != "cpu"
+    little = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    return (
+        subprocess.run(ask, check=True, text=True, stdout=subprocess.PIPE, env=little).stdout.strip() != "cpu"
+    )
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    as_it_is = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=as_it_is)
     parser.add_argument("names", nargs="*", choices=[[], *recipes()], help="which policies; all by default")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "shipped", help="folder of their runs")
     parser.add_argument("--out", type=Path, default=SHIPPED, help="folder of the policy files")
-    parser.add_argument("--only", choices=["train", "export"], help="one half of the stages")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="train so many side by side")
+    parser.add_argument(
+        "--only", default=",".join(STAGES), help="stages, with a comma in between; all of them"
+    )
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="make so many side by side")
     parser.add_argument(
         "--chains", type=int, default=CHAINS, metavar="N", help="chains of goals of an evaluation"
     )
     parser.add_argument("--again", action="store_true", help="export files that are there already")
-    parser.add_argument(
-        "--quick", action="store_true", help="little training, to try the stages; needs --out"
-    )
+    parser.add_argument("--quick", action="store_true", help="little training, to try it all; needs --out")
     options = parser.parse_args(arguments)
+    options.only = options.only.split(",")
+    if not set(options.only) <= set(STAGES):
+        parser.error(f"the stages of --only are {', '.join(STAGES)}")
     if options.quick and options.out == SHIPPED:
         parser.error("--quick would replace the shipped files; give another --out")
     return options
@@ -272,33 +280,27 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 def planned(options: argparse.Namespace) -> list[Job]:
     """What is asked for, without what cannot be trained here."""
-    gpu, todo = has_gpu(), []
-    for name in options.names or recipes():
-        recipe = recipes()[name]
-        job = Job(
-            recipe,
-            options.runs,
-            options.out,
-            cpu=recipe.device == "cpu" or not gpu,
-            quick=options.quick,
-            chains=options.chains,
-        )
-        if options.only == "export" or gpu or recipe.device == "cpu" or options.quick or is_trained(job):
-            todo.append(job)
+    gpu, names = has_gpu(), options.names or list(recipes())
+    beside = min(options.jobs, len(names))
+    todo = []
+    for recipe in (recipes()[name] for name in names):
+        cpu = recipe.device == "cpu" or not gpu
+        job = Job(recipe, options.runs, options.out, cpu, options.quick, options.chains, beside)
+        if "train" in options.only and cpu and recipe.device == "gpu" and not (job.quick or is_trained(job)):
+            print(f"{recipe.name} needs a GPU and is passed over")
         else:
-            print(f"{name} needs a GPU and is passed over")
+            todo.append(job)
     return todo
 
 
 def main(arguments: Sequence[str]) -> None:
     options = parsed(arguments)
-    PROCESSES.install()
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, lambda number, frame: PROCESSES.stop(number))
     todo = planned(options)
     options.out.mkdir(parents=True, exist_ok=True)
-    if options.only != "export" and (missed := train_all(todo, options.jobs)):
-        raise SystemExit(f"not trained to the end: {', '.join(missed)}; the same command goes on with them")
-    for job in todo if options.only != "train" else ():
-        publish(job, options.again)
+    if failed := make_all(todo, options.jobs, options.only, options.again):
+        raise SystemExit(f"not done: {', '.join(failed)}; the same command goes on with them")
 
 
 if __name__ == "__main__":

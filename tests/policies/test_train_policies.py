@@ -93,7 +93,8 @@ def test_the_seed_and_checkpoint_with_most_goals_of_a_chain_are_exported(tool, j
 
 def test_a_file_that_is_there_stays(tool, job, commands):
     job.file.write_bytes(b"x")
-    tool.publish(job)
+    job.file.with_suffix(".png").write_bytes(b"x")
+    tool.make(job, ["export", "picture", "record"])
     assert commands == []
 
 
@@ -107,13 +108,13 @@ def test_runs_side_by_side_share_the_gpu_and_write_their_output_to_files(tool, t
 
     monkeypatch.setattr(tool, "homing", homing)
     todo = [
-        tool.Job(tool.recipes()[name], tmp_path, tmp_path, cpu=False, quick=False)
+        tool.Job(tool.recipes()[name], tmp_path, tmp_path, cpu=False, quick=False, beside=2)
         for name in ("ant", "humanoid")
     ]
-    assert tool.train_all(todo, jobs=5) == ["humanoid"]  # the other was trained all the same
+    assert tool.make_all(todo, 2, ["train"]) == ["humanoid"]  # the other was trained all the same
     assert seen["ant"] == {"log": tmp_path / "ant.log", "memory": tool.GPU_MEMORY / 2}
-    assert tool.train_all(todo[:1], jobs=5) == []
-    assert seen["ant"] == {}  # alone: all of the GPU, and its output here
+    alone = tool.Job(tool.recipes()["ant"], tmp_path, tmp_path, cpu=False, quick=False)
+    assert alone.place == {}  # all of the GPU, and its output on the terminal
 
 
 def test_a_signal_reaches_every_command_once_and_no_other_is_started(tool):
