@@ -72,12 +72,13 @@ def prepare(
     step = env.advance if env.blocks(steps) else env.step
     run = _compile_run(env, step, state, steps, env.refill)
     results = {
+        "graphs": bool(xla.options()),
         "kernels": xla.kernels(),
         "compile_seconds": time.perf_counter() - begin,
         "reset_compile_seconds": reset_seconds,
     }
     without = _compile_run(env, env._move, state, steps)
-    with xla.plain():
+    with xla.without_kernels():
         plain = _compile_run(env, step, state, steps, env.refill) if compare else None
     return Case(env, steps, state, run, without, plain, results)
 
@@ -109,7 +110,7 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
 def _compile_run(
     env: GoalEnv, step: Callable, state: EnvState, steps: int, after_block: Callable = lambda state: state
 ) -> Callable:
-    """A compiled function of `steps` steps with random actions, in blocks as in training."""
+    """A compiled function of `steps` steps with random actions, in blocks and with the options of training."""
     blocks = env.blocks(steps) or 1
 
     def run(state: EnvState) -> EnvState:
@@ -119,7 +120,7 @@ def _compile_run(
         block = lambda _, state: after_block(jax.lax.fori_loop(0, steps // blocks, body, state))
         return jax.lax.fori_loop(0, blocks, block, state)
 
-    return jax.jit(run).lower(state).compile()
+    return xla.build(jax.jit(run).lower(state))
 
 
 def _time(run: Callable, state: EnvState, repeats: int) -> tuple[float, EnvState]:

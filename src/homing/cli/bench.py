@@ -12,6 +12,7 @@ import tyro
 from homing.bounds import check_values
 from homing.cli.arguments import Flag, Json
 from homing.cli.paths import check_file
+from homing.errors import ConfigError
 
 Dtype = Literal["float32", "bfloat16"]
 bench_app = tyro.extras.SubcommandApp()
@@ -61,7 +62,8 @@ def _check_counts(seconds: float, seeds: tuple[int, ...] = (), num_envs: int | N
 
 
 def _ratio(row: dict[str, Any]) -> str:
-    return f"\n    {row['times_plain']:.2f} times the plain program" if "times_plain" in row else ""
+    said = {"times_plain": "the plain program", "times_without_kernels": "the same without our kernels"}
+    return "".join(f"\n    {row[name]:.2f} times {what}" for name, what in said.items() if name in row)
 
 
 @bench_app.command(name="physics")
@@ -142,6 +144,7 @@ def train(
     breakdown: bool = True,
     evaluation: bool = True,
     compare: Flag = False,
+    compare_kernels: Flag = False,
     cpu: Flag = False,
     json_: Json = False,
     out: Path | None = None,
@@ -164,6 +167,7 @@ def train(
         breakdown: divide an iteration into its parts, each compiled by itself
         evaluation: compile and measure evaluation too
         compare: measure each again in float32 as XLA compiles it by default, and report the ratio
+        compare_kernels: measure each again without custom kernels, and report the ratio
         cpu: compute on the CPU, even if there is a GPU
         json_: print JSON instead of lines
         out: also write the JSON to this file
@@ -173,6 +177,9 @@ def train(
     from homing.bench import train as bench_train
 
     _check_counts(seconds, seeds, num_envs)
+    if compare and compare_kernels:
+        raise ConfigError("--compare and --compare-kernels are two measurements; give one of them")
+    twin = "plain" if compare else "without_kernels" if compare_kernels else None
     changes = _changes(
         her=her,
         num_envs=num_envs,
@@ -184,7 +191,7 @@ def train(
     api.choose_device(cpu)
     asked = [(id, count) for id in env for count in seeds]
     given = {"agent": agent, "preset": preset, "physics": physics, **changes}
-    for row in bench_table.train_rows(asked, given, _net(net_dtype), seconds, breakdown, evaluation, compare):
+    for row in bench_table.train_rows(asked, given, _net(net_dtype), seconds, breakdown, evaluation, twin):
         output.add(row, bench_train.line(row) + _ratio(row))
     output.end()
 
