@@ -226,6 +226,16 @@ def test_physics_is_compared_to_itself_without_kernels(capsys, tmp_path, monkeyp
         assert row["plain"] == {"steps_per_second": 64 * count}
 
 
+def test_the_cost_of_auto_reset_need_not_be_measured(capsys, tmp_path, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(bench_physics, "_compile_run", lambda *given: compiled.append(given) or 2.0)
+    monkeypatch.setattr(bench_physics, "_time", lambda run, state, repeats: (run, state))
+    flags = ["bench", "physics", "--env", "reacher", "--num-envs", "2", "--out", tmp_path / "p"]
+    code, out, _ = command(capsys, *flags, "--no-reset-cost")
+    assert code == 0 and len(compiled) == 1 and "auto-reset" not in out
+    assert "reset_fraction" not in json.loads((tmp_path / "p").read_text())[0]
+
+
 @pytest.mark.parametrize("together", [1, 8])
 def test_physics_goes_on_past_an_environment_that_fails(capsys, tmp_path, monkeypatch, together):
     def prepared(id, count, *_):

@@ -74,6 +74,7 @@ def physics(
     repeats: int = 5,
     physics: str | None = None,
     compare: bool = False,
+    reset_cost: bool = True,
     json_: Json = False,
     out: Path | None = None,
 ) -> None:
@@ -89,6 +90,7 @@ def physics(
         repeats: timed runs, of which the median is reported
         physics: physics pipeline, instead of the environments' default
         compare: measure each again without custom kernels, and report the ratio
+        reset_cost: measure the fraction of auto-reset too, which compiles one more program
         json_: print JSON instead of a table
         out: also write the JSON to this file
     """
@@ -101,7 +103,7 @@ def physics(
         check_values(num_envs=count, steps=steps, repeats=repeats)
     output, failed = _Rows(json_, out), []
     cases = [(id, count) for id in ids for count in num_envs]
-    rows = bench_physics.physics_rows(cases, steps, repeats, physics, compare)
+    rows = bench_physics.physics_rows(cases, steps, repeats, physics, compare, reset_cost)
     for (id, count), row in zip(cases, rows, strict=True):
         if not isinstance(row, Exception):
             output.add(row, _physics_line(row))
@@ -119,9 +121,10 @@ def physics(
 
 
 def _physics_line(row: dict[str, Any]) -> str:
+    reset = f"auto-reset {row['reset_fraction']:6.1%}  " if "reset_fraction" in row else ""
     return (
         f"{row['env']:24s} {row['num_envs']:6d} envs  {row['steps_per_second']:12,.0f} steps/s  "
-        f"{row['milliseconds_per_step']:8.3f} ms a step  auto-reset {row['reset_fraction']:6.1%}  "
+        f"{row['milliseconds_per_step']:8.3f} ms a step  {reset}"
         f"compiled in {row['compile_seconds']:5.1f} s  {row['bytes_per_env']:7.0f} B/env"
         f"{_ratio(row)}"
     )
