@@ -138,7 +138,9 @@ def test_training_is_compared_to_itself_without_kernels(capsys, monkeypatch, tmp
     monkeypatch.setattr(bench_train, "start", lambda *_, net, **__: SimpleNamespace(net_dtype=net["dtype"]))
     monkeypatch.setattr(bench_train, "bench", bench)
     monkeypatch.setattr(bench_train, "line", lambda row: "line")
-    flags = f"bench train --env walk --seeds 2 --preset tiny --net-dtype bfloat16 --cpu --out {tmp_path / 't'}"
+    flags = (
+        f"bench train --env walk --seeds 2 --preset tiny --net-dtype bfloat16 --cpu --out {tmp_path / 't'}"
+    )
     code, out, err = command(capsys, *shlex.split(flags), "--compare-kernels")
     assert code == 0, err
     assert out.splitlines() == ["line", "    1.50 times the same without our kernels"]
