@@ -24,12 +24,24 @@ CONFIGS = {
     "blocks without norm": NetConfig(width=64, depth=4, residual="blocks", dtype="bfloat16"),
 }
 TILINGS = [
-    Tiling(TrunkShape(width=64, inputs=64, layers=4, norm=True, block=4), rows=16, depth=32, stages=3),
-    Tiling(TrunkShape(width=128, inputs=192, layers=8, norm=True, block=4), rows=16, depth=32, stages=3),
-    Tiling(TrunkShape(width=128, inputs=64, layers=1, norm=False, block=0), rows=32, depth=64, stages=2),
-    Tiling(TrunkShape(width=96, inputs=64, layers=4, norm=True, block=4), rows=16, depth=32, stages=2),
-    Tiling(TrunkShape(width=192, inputs=64, layers=2, norm=True, block=0), rows=64, depth=64, stages=3),
-    Tiling(TrunkShape(width=576, inputs=64, layers=1, norm=True, block=0), rows=16, depth=32, stages=3),
+    Tiling(
+        TrunkShape(width=64, inputs=64, layers=4, norm=True, block=4), rows=16, span=16, depth=32, stages=3
+    ),
+    Tiling(
+        TrunkShape(width=128, inputs=192, layers=8, norm=True, block=4), rows=16, span=16, depth=32, stages=3
+    ),
+    Tiling(
+        TrunkShape(width=128, inputs=64, layers=1, norm=False, block=0), rows=32, span=16, depth=64, stages=2
+    ),
+    Tiling(
+        TrunkShape(width=96, inputs=64, layers=4, norm=True, block=4), rows=16, span=16, depth=32, stages=2
+    ),
+    Tiling(
+        TrunkShape(width=192, inputs=64, layers=2, norm=True, block=0), rows=64, span=32, depth=64, stages=3
+    ),
+    Tiling(
+        TrunkShape(width=576, inputs=64, layers=1, norm=True, block=0), rows=16, span=16, depth=32, stages=3
+    ),
 ]
 HERE = Path(__file__).parent
 
@@ -115,7 +127,7 @@ def test_the_kernels_compute_what_their_reference_does(emulated, tiles):
 
     gradient = jnp.asarray(np.random.default_rng(1).normal(size=out.shape), jnp.bfloat16)
     first, others, d_vectors = REFERENCE.backward(shape, gradient, weights, vectors, saved)
-    sums = np.full((networks, batch // tiles.rows, *d_vectors.shape[1:]), np.nan, np.float32)
+    sums = np.full((networks, batch // tiles.span, *d_vectors.shape[1:]), np.nan, np.float32)
     outputs = [buffer(first), buffer(others), sums]
     columns = trunk_passes._column_tiles(weights[:, shape.inputs :], shape, tiles.depth)
     given = [bits(a) for a in (gradient, columns, vectors, padded(saved.normed), saved.inverse)]

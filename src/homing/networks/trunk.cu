@@ -7,7 +7,8 @@
 //   W        width of the layers, a multiple of 64
 //   INPUTS   width of the network's input, padded to a multiple of 32
 //   LAYERS   layers after the first
-//   ROWS     rows of a block's tile, a multiple of 16
+//   ROWS     rows of a block's tile
+//   SPAN     rows of them that one warp computes, a multiple of 16
 //   DEPTH    of the reduction in one tile of weights
 //   STAGES   tiles of weights in flight
 //   NORM     1: LayerNorm before the activation
@@ -15,7 +16,7 @@
 //   SAVE     1: the forward kernel writes what the backward kernel needs
 //   TRUNK_FORWARD, TRUNK_BACKWARD   which of the two is compiled
 //
-// A warp computes ROWS × COLS of each layer's output, held as the accumulators of mma.m16n8k16: thread `lane` has rows
+// A warp computes SPAN × COLS of each layer's output, held as the accumulators of mma.m16n8k16: thread `lane` has rows
 // lane / 4 and lane / 4 + 8 of each 16 and columns 2 (lane % 4), 2 (lane % 4) + 1 of each 8.
 
 typedef unsigned int u32;
@@ -23,9 +24,10 @@ typedef unsigned long long u64;
 typedef unsigned short bf16;  // its bits
 
 #define COLS (W <= 512 ? 32 : 64)
-#define WARPS (W / COLS)
-#define THREADS (32 * WARPS)
-#define MT (ROWS / 16)
+#define ACROSS (W / COLS)      // warps side by side
+#define GROUPS (ROWS / SPAN)   // of warps, one below the other
+#define THREADS (32 * ACROSS * GROUPS)
+#define MT (SPAN / 16)
 #define NT (COLS / 8)
 #define A_COLS (INPUTS > W ? INPUTS : W)
 #define A_STRIDE (A_COLS + 8)  // eight more elements: no bank conflicts
@@ -96,6 +98,21 @@ __device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f
 
 #endif
 
+// Where a thread's part of the tile lies.
+
+struct Place {
+  int lane, group, column, row;  // `row` and `column` of its first element
+
+  __device__ __forceinline__ Place() {
+    const int warp = threadIdx.x / 32;
+    lane = threadIdx.x % 32;
+    group = warp / ACROSS;
+    column = warp % ACROSS * COLS + lane % 4 * 2;
+    row = group * SPAN + lane / 4;
+  }
+  __device__ __forceinline__ int first_column() const { return column - lane % 4 * 2; }
+};
+
 // Rows of W elements from shared memory to a row-major array, 16 bytes at a time.
 
 __device__ __forceinline__ void write_tile(bf16* to, int to_stride, const bf16* tile, int stride) {
@@ -113,26 +130,27 @@ struct Operands {
 };
 
 template <bool BACK>
-__device__ __forceinline__ void load_operands(Operands& to, const bf16* a, const bf16* tile, int k, int warp, int lane) {
-  const int stride = BACK ? F_STRIDE : A_STRIDE;
+__device__ __forceinline__ void load_operands(Operands& to, const bf16* a, const bf16* tile, int k, const Place& place) {
+  const int stride = BACK ? F_STRIDE : A_STRIDE, lane = place.lane;
+  a += place.group * SPAN * stride;
 #pragma unroll
   for (int mi = 0; mi < MT; mi++) load_matrices(to.a[mi], a + (mi * 16 + (lane & 15)) * stride + k + (lane >> 4) * 8);
 #pragma unroll
   for (int ni = 0; ni < NT / 2; ni++) {
-    const int col = warp * COLS + ni * 16;
+    const int col = place.first_column() + ni * 16;
     if (BACK) load_matrices(to.b[ni], tile + (col + (lane & 7) + (lane >> 4) * 8) * B_STRIDE + k + ((lane >> 3) & 1) * 8);
     else load_transposed(to.b[ni], tile + (k + (lane & 15)) * F_STRIDE + col + (lane >> 4) * 8);
   }
 }
 
 template <bool BACK>
-__device__ __forceinline__ void multiply(float (&acc)[MT][NT][4], const bf16* a, const bf16* tile, int warp, int lane) {
+__device__ __forceinline__ void multiply(float (&acc)[MT][NT][4], const bf16* a, const bf16* tile, const Place& place) {
   Operands operands[2];
-  load_operands<BACK>(operands[0], a, tile, 0, warp, lane);
+  load_operands<BACK>(operands[0], a, tile, 0, place);
 #pragma unroll
   for (int k = 0; k < DEPTH; k += 16) {
     Operands& now = operands[k / 16 % 2];
-    if (k + 16 < DEPTH) load_operands<BACK>(operands[(k / 16 + 1) % 2], a, tile, k + 16, warp, lane);
+    if (k + 16 < DEPTH) load_operands<BACK>(operands[(k / 16 + 1) % 2], a, tile, k + 16, place);
 #pragma unroll
     for (int mi = 0; mi < MT; mi++)
 #pragma unroll
@@ -142,7 +160,7 @@ __device__ __forceinline__ void multiply(float (&acc)[MT][NT][4], const bf16* a,
 
 // Two sums over each row of the tile [MT][2 rows of the thread]: over its columns, the quad, then all warps.
 
-__device__ __forceinline__ void sum_rows(float (&a)[MT][2], float (&b)[MT][2], float2* sums, int warp, int lane) {
+__device__ __forceinline__ void sum_rows(float (&a)[MT][2], float (&b)[MT][2], float2* sums, const Place& place) {
 #pragma unroll
   for (int mi = 0; mi < MT; mi++)
 #pragma unroll
@@ -152,7 +170,8 @@ __device__ __forceinline__ void sum_rows(float (&a)[MT][2], float (&b)[MT][2], f
         a[mi][h] += across(a[mi][h], mask);
         b[mi][h] += across(b[mi][h], mask);
       }
-      if (lane % 4 == 0) sums[warp * ROWS + mi * 16 + h * 8 + lane / 4] = make_float2(a[mi][h], b[mi][h]);
+      const int part = place.first_column() / COLS * ROWS;
+      if (place.lane % 4 == 0) sums[part + place.row + mi * 16 + h * 8] = make_float2(a[mi][h], b[mi][h]);
     }
   __syncthreads();
 #pragma unroll
@@ -161,8 +180,8 @@ __device__ __forceinline__ void sum_rows(float (&a)[MT][2], float (&b)[MT][2], f
     for (int h = 0; h < 2; h++) {
       float2 total = make_float2(0.0f, 0.0f);
 #pragma unroll
-      for (int w = 0; w < WARPS; w++) {
-        float2 part = sums[w * ROWS + mi * 16 + h * 8 + lane / 4];
+      for (int w = 0; w < ACROSS; w++) {
+        const float2 part = sums[w * ROWS + place.row + mi * 16 + h * 8];
         total.x += part.x;
         total.y += part.y;
       }
@@ -189,8 +208,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_forward(
   bf16* n = a + ROWS * A_STRIDE;
   bf16* ring = n + ROWS * F_STRIDE;
   float2* sums = (float2*)(ring + STAGES * TILE);
-  u64* arrived = (u64*)(sums + WARPS * ROWS);  // [STAGES], and of the input
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  u64* arrived = (u64*)(sums + ACROSS * ROWS);  // [STAGES], and of the input
+  const Place place;
   const int network = blockIdx.y, batch = gridDim.x * ROWS, first = blockIdx.x * ROWS;
   const int tiles = INPUTS / DEPTH + LAYERS * (W / DEPTH);
   weights += (size_t)network * (INPUTS + LAYERS * W) * F_STRIDE;
@@ -224,7 +243,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_forward(
     float2 bias[NT], scale[NT], shift[NT];
 #pragma unroll
     for (int ni = 0; ni < NT; ni++) {
-      const float* at = vectors + layer * 3 * W + warp * COLS + ni * 8 + lane % 4 * 2;
+      const float* at = vectors + layer * 3 * W + place.column + ni * 8;
       bias[ni] = *(const float2*)at;
       if (NORM) scale[ni] = *(const float2*)(at + W);
       if (NORM) shift[ni] = *(const float2*)(at + 2 * W);
@@ -239,7 +258,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_forward(
     const int chunks = layer == 0 ? INPUTS / DEPTH : W / DEPTH;
     for (int c = 0; c < chunks; c++, t++) {
       wait_for(arrived + t % STAGES, t / STAGES);
-      multiply<false>(acc, a + c * DEPTH, ring + t % STAGES * TILE, warp, lane);
+      multiply<false>(acc, a + c * DEPTH, ring + t % STAGES * TILE, place);
       __syncthreads();  // all warps are done with the tile, and after the last with `a`
       if (threadIdx.x == 0 && t + STAGES < tiles) fetch(t + STAGES);
     }
@@ -253,7 +272,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_forward(
         mean[mi][i / 2] += acc[mi][ni][i];
         inv[mi][i / 2] += acc[mi][ni][i] * acc[mi][ni][i];
       }
-      sum_rows(mean, inv, sums, warp, lane);
+      sum_rows(mean, inv, sums, place);
 #pragma unroll
       for (int mi = 0; mi < MT; mi++)
 #pragma unroll
@@ -261,13 +280,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_forward(
           mean[mi][h] *= 1.0f / W;
           inv[mi][h] = rsqrtf(fmaxf(inv[mi][h] * (1.0f / W) - mean[mi][h] * mean[mi][h], 0.0f) + EPSILON);
 #if SAVE
-          if (warp == 0 && lane % 4 == 0) inverse[(size_t)layer * batch + mi * 16 + h * 8 + lane / 4] = inv[mi][h];
+          if (place.column == 0) inverse[(size_t)layer * batch + place.row + mi * 16 + h * 8] = inv[mi][h];
 #endif
         }
     }
 
     EACH_PAIR(mi, ni, h) {
-      const int row = mi * 16 + h * 8 + lane / 4, col = warp * COLS + ni * 8 + lane % 4 * 2;
+      const int row = place.row + mi * 16 + h * 8, col = place.column + ni * 8;
       float2 u = make_float2(acc[mi][ni][2 * h], acc[mi][ni][2 * h + 1]);
       if (NORM) u = make_float2((u.x - mean[mi][h]) * inv[mi][h], (u.y - mean[mi][h]) * inv[mi][h]);
 #if SAVE
@@ -305,17 +324,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_backward(
     const float* __restrict__ inverse,
     bf16* __restrict__ first_gradient,  // [networks, batch, W]: of the first layer's products
     bf16* __restrict__ gradients,       // [networks, LAYERS, batch, W]: of the other layers' products
-    float* __restrict__ sums_out        // [networks, blocks, 1 + LAYERS, 3, W]: gradients of the vectors, by block
+    float* __restrict__ sums_out        // [networks, batch / SPAN, 1 + LAYERS, 3, W]: parts of the vectors' gradients
 ) {
   SHARED
   bf16* a = (bf16*)shared;
   bf16* n = a + ROWS * A_STRIDE;
   bf16* ring = n + ROWS * F_STRIDE;
   float2* sums = (float2*)(ring + STAGES * TILE);
-  float* scale = (float*)(sums + WARPS * ROWS);  // of the layer, then its shift
+  float* scale = (float*)(sums + ACROSS * ROWS);  // of the layer, then its shift
   float* inv = scale + 2 * W;
   u64* arrived = (u64*)(inv + ROWS);  // [STAGES], and of what a layer needs
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const Place place;
   const int network = blockIdx.y, batch = gridDim.x * ROWS, first = blockIdx.x * ROWS;
   const int tiles = LAYERS * (W / DEPTH);
   weights += (size_t)network * tiles * B_TILE;
@@ -325,7 +344,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_backward(
   inverse += (size_t)network * (1 + LAYERS) * batch + first;
   first_gradient += ((size_t)network * batch + first) * W;
   gradients += ((size_t)network * LAYERS * batch + first) * W;
-  sums_out += ((size_t)network * gridDim.x + blockIdx.x) * (1 + LAYERS) * 3 * W;
+  sums_out += (((size_t)network * gridDim.x + blockIdx.x) * GROUPS + place.group) * (1 + LAYERS) * 3 * W;
 
   // Tile t: of layer LAYERS − t / (W / DEPTH), its columns t % (W / DEPTH) · DEPTH and on.
   auto fetch = [&](int t) {
@@ -350,9 +369,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_backward(
   __syncthreads();
   wait_for(arrived + STAGES, 0);
 
-  float acc[MT][NT][4], skip[MT][NT][4];
+  float acc[MT][NT][4];
+  u32 skip[MT][NT][2];
   EACH_PAIR(mi, ni, h) {
-    const int row = mi * 16 + h * 8 + lane / 4, col = warp * COLS + ni * 8 + lane % 4 * 2;
+    const int row = place.row + mi * 16 + h * 8, col = place.column + ni * 8;
     const float2 g = unpack(*(const u32*)(a + row * F_STRIDE + col));
     acc[mi][ni][2 * h] = g.x;
     acc[mi][ni][2 * h + 1] = g.y;
@@ -362,7 +382,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_backward(
   for (int layer = LAYERS; layer >= 0; layer--) {
     if (layer < LAYERS) wait_for(arrived + STAGES, LAYERS - layer);
 #if BLOCK
-    if (layer > 0 && layer % BLOCK == 0) EACH(mi, ni, i) skip[mi][ni][i] = acc[mi][ni][i];
+    if (layer > 0 && layer % BLOCK == 0) EACH_PAIR(mi, ni, h) skip[mi][ni][h] = pack(acc[mi][ni][2 * h], acc[mi][ni][2 * h + 1]);
 #endif
     float2 d_bias[NT], d_scale[NT], d_shift[NT];
 #pragma unroll
@@ -373,7 +393,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_backward(
     u32 saved[MT][NT][2];
     // Through the activation, and through scale and shift.
     EACH_PAIR(mi, ni, h) {
-      const int row = mi * 16 + h * 8 + lane / 4, col = warp * COLS + ni * 8 + lane % 4 * 2;
+      const int row = place.row + mi * 16 + h * 8, col = place.column + ni * 8;
       saved[mi][ni][h] = *(const u32*)(n + row * F_STRIDE + col);
       const float2 value = unpack(saved[mi][ni][h]);
       float2 u = value, by = make_float2(1.0f, 1.0f);
@@ -398,7 +418,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_backward(
       acc[mi][ni][2 * h] = d.x;
       acc[mi][ni][2 * h + 1] = d.y;
     }
-    if (NORM) sum_rows(m1, m2, sums, warp, lane);
+    if (NORM) sum_rows(m1, m2, sums, place);
     else if (layer == LAYERS) __syncthreads();  // all warps have read the gradient
 
     // Through the LayerNorm.
@@ -406,11 +426,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_backward(
     for (int mi = 0; mi < MT; mi++)
 #pragma unroll
       for (int h = 0; h < 2; h++) {
-        const int row = mi * 16 + h * 8 + lane / 4;
+        const int row = place.row + mi * 16 + h * 8;
         const float by = NORM ? inv[row] : 1.0f;
 #pragma unroll
         for (int ni = 0; ni < NT; ni++) {
-          const int col = warp * COLS + ni * 8 + lane % 4 * 2;
+          const int col = place.column + ni * 8;
           float2 d = make_float2(acc[mi][ni][2 * h], acc[mi][ni][2 * h + 1]);
           if (NORM) {
             const float2 value = unpack(saved[mi][ni][h]);
@@ -437,8 +457,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_backward(
           d_shift[ni].y += across(d_shift[ni].y, mask);
         }
       }
-      if (lane < 4) {
-        float* to = sums_out + layer * 3 * W + warp * COLS + ni * 8 + lane * 2;
+      if (place.lane < 4) {
+        float* to = sums_out + layer * 3 * W + place.column + ni * 8;
         *(float2*)to = d_bias[ni];
         *(float2*)(to + W) = d_scale[ni];
         *(float2*)(to + 2 * W) = d_shift[ni];
@@ -453,12 +473,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_backward(
     write_tile(gradients + (size_t)(layer - 1) * batch * W, W, a, F_STRIDE);
     for (int c = 0; c < W / DEPTH; c++, t++) {
       wait_for(arrived + t % STAGES, t / STAGES);
-      multiply<true>(acc, a + c * DEPTH, ring + t % STAGES * TILE, warp, lane);
+      multiply<true>(acc, a + c * DEPTH, ring + t % STAGES * TILE, place);
       __syncthreads();
       if (threadIdx.x == 0 && t + STAGES < tiles) fetch(t + STAGES);
     }
 #if BLOCK
-    if ((layer - 1) % BLOCK == 0) EACH(mi, ni, i) acc[mi][ni][i] += skip[mi][ni][i];
+    if ((layer - 1) % BLOCK == 0) EACH_PAIR(mi, ni, h) {
+        const float2 around = unpack(skip[mi][ni][h]);
+        acc[mi][ni][2 * h] += around.x;
+        acc[mi][ni][2 * h + 1] += around.y;
+      }
 #endif
   }
   __syncthreads();

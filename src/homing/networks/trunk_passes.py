@@ -16,6 +16,7 @@ ROWS = 64  # batches are multiples of it
 INPUTS = 64  # the first layer's inputs too
 PADDING = 8  # elements after each row in shared memory, against bank conflicts
 SIZES = (16, 32, 64)  # rows of a tile
+SPAN = 32  # rows of a warp's part of it
 PIPELINES = (
     (64, 3),
     (32, 4),
@@ -42,22 +43,27 @@ class Tiling(NamedTuple):
 
     shape: TrunkShape
     rows: int  # of the batch that a thread block takes through all layers
+    span: int  # rows of them that one warp computes
     depth: int  # of the reduction in one tile of weights
     stages: int  # tiles of weights in flight
 
     @property
+    def across(self) -> int:
+        """Warps side by side: one for 32 columns, of wide layers for 64."""
+        return self.shape.width // (32 if self.shape.width <= 512 else 64)
+
+    @property
     def threads(self) -> int:
-        """Threads of a block: a warp for 32 columns, of wide layers for 64."""
-        width = self.shape.width
-        return width if width <= 512 else width // 2
+        """Threads of a block."""
+        return 32 * self.across * self.rows // self.span
 
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a block: two tiles of activations, tiles of weights, sums over rows, scale and shift."""
         width = self.shape.width
-        tile = max(self.depth * (width + 8), width * (self.depth + 8))
-        activations = self.rows * (max(self.shape.inputs, width) + 8 + width + 8)
-        numbers = 2 * self.rows * self.threads // 32 + 2 * width + self.rows
+        tile = max(self.depth * (width + PADDING), width * (self.depth + PADDING))
+        activations = self.rows * (max(self.shape.inputs, width) + width + 2 * PADDING)
+        numbers = 2 * self.rows * self.across + 2 * width + self.rows
         return 2 * (activations + self.stages * tile) + 4 * numbers + 8 * (self.stages + 1)
 
     def defines(self, entry: str, save: bool = True) -> dict[str, int]:
@@ -68,6 +74,7 @@ class Tiling(NamedTuple):
             "INPUTS": self.shape.inputs,
             "LAYERS": self.shape.layers,
             "ROWS": self.rows,
+            "SPAN": self.span,
             "DEPTH": self.depth,
             "STAGES": self.stages,
             "NORM": int(self.shape.norm),
@@ -86,7 +93,8 @@ def tiling(shape: TrunkShape, rows: int) -> Tiling | None:
         for size in sizes
         for depth, stages in PIPELINES
         if shape.width % depth == 0
-        and (tiles := Tiling(shape, size, depth, stages)).shared_bytes <= cuda.shared_memory()
+        and (tiles := Tiling(shape, size, min(size, SPAN), depth, stages)).shared_bytes
+        <= cuda.shared_memory()
     )
     return next(fitting, None)
 
@@ -176,7 +184,7 @@ def _kernel_backward(
     outputs = [
         jax.ShapeDtypeStruct((networks, batch, width), jnp.bfloat16),
         jax.ShapeDtypeStruct((networks, shape.layers, batch, width), jnp.bfloat16),
-        jax.ShapeDtypeStruct((networks, batch // tiles.rows, 1 + shape.layers, 3, width), jnp.float32),
+        jax.ShapeDtypeStruct((networks, batch // tiles.span, 1 + shape.layers, 3, width), jnp.float32),
     ]
     columns = _column_tiles(weights[:, shape.inputs :], shape, tiles.depth)
     given = (gradient, columns, vectors, saved.normed, saved.inverse)
@@ -227,7 +235,7 @@ def _reference_backward(
     for layer in range(shape.layers, -1, -1):
         _, scale, shift = (vectors[:, layer, i, None] for i in range(3))
         if shape.block and layer > 0 and layer % shape.block == 0:
-            skip = g
+            skip = g.astype(jnp.bfloat16).astype(jnp.float32)
         n = saved.normed[:, layer].astype(jnp.float32)
         u = n * scale + shift if shape.norm else n
         s = jax.nn.sigmoid(u)
