@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <map>
 #include <vector>
 
 #define EMULATED
@@ -16,6 +18,7 @@
 
 struct Index { int x, y; };
 struct float2 { float x, y; };
+struct uint4 { unsigned x, y, z, w; };
 static float2 make_float2(float x, float y) { return {x, y}; }
 static float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 
@@ -104,26 +107,33 @@ static float across(float x, int mask) {
 }
 
 // Copies arrive when they are waited for, as late as they may.
-struct Copy { unsigned short* to; const unsigned short* from; };
-static std::vector<std::vector<std::vector<Copy>>> copies;  // [thread][group]
-static void copy_async(unsigned short* to, const unsigned short* from) {
-  if (copies[threadIdx.x].empty()) copies[threadIdx.x].emplace_back();
-  copies[threadIdx.x].back().push_back({to, from});
+typedef unsigned long long u64;
+struct Copy { void* to; const void* from; u32 bytes; };
+struct Arrivals { u32 announced = 0, phase = 0; std::vector<Copy> copies; };
+static std::map<u64*, Arrivals> arrivals;
+static void start_barrier(u64* barrier) { arrivals[barrier] = {}; }
+static void show_barriers() {}
+static void announce(u64* barrier, u32 bytes) { arrivals.at(barrier).announced += bytes; }
+static void copy(void* to, const void* from, u32 bytes, u64* barrier) {
+  if ((uintptr_t)to % 16 || (uintptr_t)from % 16 || bytes % 16) std::abort();
+  arrivals.at(barrier).copies.push_back({to, from, bytes});
 }
-static void commit_copies() {
-  if (copies[threadIdx.x].empty()) copies[threadIdx.x].emplace_back();
-  copies[threadIdx.x].emplace_back();
-}
-static void wait_for_copies() {
-  auto& groups = copies[threadIdx.x];  // the last is not committed yet
-  while ((int)groups.size() - 1 > STAGES - 2) {
-    for (const Copy& copy : groups.front()) std::memcpy(copy.to, copy.from, 16);
-    groups.erase(groups.begin());
+static void wait_for(u64* barrier, u32 phase) {
+  Arrivals& all = arrivals.at(barrier);
+  while (all.phase % 2 == phase % 2) {
+    if (!all.announced) {
+      swapcontext(&fibers[current], &scheduler);
+      continue;
+    }
+    for (const Copy& copy : all.copies) std::memcpy(copy.to, copy.from, copy.bytes), all.announced -= copy.bytes;
+    if (all.announced) std::abort();
+    all.copies.clear();
+    all.phase++;
   }
 }
 
 static std::vector<char> shared_memory;
-#define SHARED char* shared = shared_memory.data();
+#define SHARED char* shared = (char*)(((uintptr_t)shared_memory.data() + 127) / 128 * 128);
 #include KERNELS
 
 static void** arguments;
@@ -140,9 +150,9 @@ static void run_grid(int blocks, int networks, int size) {
   for (int y = 0; y < networks; y++)
     for (int x = 0; x < blocks; x++) {
       blockIdx = {x, y};
-      shared_memory.assign(size, (char)0xff);  // NaN
+      shared_memory.assign(size + 128, (char)0xff);  // NaN
       fibers.assign(threads, {}), done.assign(threads, 0), shown.assign(threads, {});
-      copies.assign(threads, {});
+      arrivals.clear();
       warp_barriers.assign(threads / 32, {});
       block_barrier = {};
       static std::vector<std::vector<char>> stacks;

@@ -24,6 +24,9 @@ from jaxlib.mlir import ir
 from homing.types import Array
 
 TARGET = "__gpu$xla.gpu.ptx"  # XLA's custom call that launches PTX
+# Shared memory of a block by compute capability, in KiB; others have at least the last.
+SHARED_KIB: dict[tuple[int, ...], int] = {(8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227}
+LEAST_SHARED_KIB = 99
 
 
 class Kernel(NamedTuple):
@@ -91,6 +94,11 @@ def capability() -> tuple[int, ...]:
     """Compute capability of the first device; () of what is not an NVIDIA card."""
     found = str(getattr(jax.devices()[0], "compute_capability", ""))  # of an AMD card, a name
     return tuple(int(part) for part in found.split(".")) if found.replace(".", "").isdigit() else ()
+
+
+def shared_memory() -> int:
+    """Bytes of shared memory that a block may have."""
+    return 1024 * SHARED_KIB.get(capability(), LEAST_SHARED_KIB)
 
 
 # NVRTC, by its C interface.

@@ -36,9 +36,11 @@ TRITON = (
     "jax.experimental.pallas.triton"  # what those of physics are written in; JAX will not have it for ever
 )
 OLDEST = (8, 0)  # compute capability of the cards that they compile for: Ampere
+HOPPER = (9, 0)
 
 _plain = contextvars.ContextVar("plain", default=False)  # threads that compile take a copy along
 _divided = contextvars.ContextVar("divided", default=False)
+_without_kernels = contextvars.ContextVar("without_kernels", default=False)
 _unknown = False
 
 
@@ -57,14 +59,16 @@ def kernels(asked_for: bool = False) -> bool:
     return _allowed(asked_for) and _has_triton()
 
 
-def cuda_kernels() -> bool:
-    """The same for kernels in CUDA."""
-    return _allowed() and cuda.library() is not None
+def cuda_kernels(asked_for: bool = False) -> bool:
+    """The same for kernels in CUDA, which need what Hopper cards have."""
+    return _allowed(asked_for) and cuda.capability() >= HOPPER and cuda.library() is not None
 
 
 def _allowed(asked_for: bool = False) -> bool:
     wanted = os.environ.get(KERNELS, "1")
-    if wanted == "0" or (asked_for and wanted != "all") or _plain.get() or _divided.get():
+    if wanted == "0" or (asked_for and wanted != "all"):
+        return False
+    if _plain.get() or _divided.get() or _without_kernels.get():
         return False
     return jax.default_backend() == "gpu" and cuda.capability() >= OLDEST
 
@@ -113,10 +117,19 @@ def unroll_factor(layers: int = 0) -> int:
 
 
 @contextlib.contextmanager
-def plain() -> Iterator[None]:
-    """Programs traced and built inside are compiled as XLA does by default, to compare."""
-    before = _plain.set(True)
+def _inside(switch: contextvars.ContextVar[bool]) -> Iterator[None]:
+    before = switch.set(True)
     try:
         yield
     finally:
-        _plain.reset(before)
+        switch.reset(before)
+
+
+def plain() -> contextlib.AbstractContextManager[None]:
+    """Programs traced and built inside are compiled as XLA does by default, to compare."""
+    return _inside(_plain)
+
+
+def without_kernels() -> contextlib.AbstractContextManager[None]:
+    """Programs traced inside have no kernels of our own, to compare; all else is as usual."""
+    return _inside(_without_kernels)

@@ -16,24 +16,22 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from homing.compile import cuda, xla
-from homing.networks.trunk_passes import DEPTH, KERNELS, Passes, Saved, TrunkShape
+from homing.compile import xla
+from homing.networks.trunk_passes import INPUTS, KERNELS, ROWS, Passes, Saved, TrunkShape, tiling
 from homing.types import Array
 
 MIN_ROWS = 128  # of a batch; fewer leave most of a GPU idle either way
-MIN_WIDTH, MAX_WIDTH, WIDTH_STEP = 64, 1024, 64
-# Shared memory of a block by compute capability, in KiB; of newer ones that are not here the least.
-SHARED_KIB: dict[tuple[int, ...], int] = {(8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227}
-LEAST_SHARED_KIB = 99
+MIN_LAYERS = 3  # after the first; of fewer the kernels were seen to be no faster
+MIN_WIDTH, MAX_WIDTH = 64, 1024
 
 
 def passes(shape: TrunkShape) -> Passes | None:
     """The kernels for a network of this shape; None where the layers are compiled by XLA."""
-    fits = MIN_WIDTH <= shape.width <= MAX_WIDTH and shape.width % WIDTH_STEP == 0
-    if not fits or shape.layers == 0 or not xla.cuda_kernels():
+    step = 32 if shape.width <= 512 else 64
+    fits = MIN_WIDTH <= shape.width <= MAX_WIDTH and shape.width % step == 0
+    if not fits or shape.layers == 0 or not xla.cuda_kernels(asked_for=shape.layers < MIN_LAYERS):
         return None
-    limit = SHARED_KIB.get(cuda.capability(), LEAST_SHARED_KIB)
-    return KERNELS if shape.shared_bytes <= limit * 1024 else None
+    return KERNELS if tiling(shape, MIN_ROWS) is not None else None
 
 
 def apply(passes: Passes, shape: TrunkShape, x: Array, weights: Array, vectors: Array) -> Array:
@@ -44,14 +42,14 @@ def apply(passes: Passes, shape: TrunkShape, x: Array, weights: Array, vectors: 
     """
     leading, count = x.shape[:-1], math.prod(x.shape[:-1])
     rows = x.reshape(count, x.shape[-1]).astype(jnp.bfloat16)
-    rows = jnp.pad(rows, [(0, -count % shape.rows), (0, shape.inputs - x.shape[-1])])
+    rows = jnp.pad(rows, [(0, -count % ROWS), (0, shape.inputs - x.shape[-1])])
     features: Any = _trunk(passes, shape, rows, weights, vectors)
     return features[:count].reshape(*leading, shape.width)
 
 
 def padded(inputs: int) -> int:
     """Width of the first layer's inputs in the kernels."""
-    return -(-inputs // DEPTH) * DEPTH
+    return -(-inputs // INPUTS) * INPUTS
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
