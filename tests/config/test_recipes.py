@@ -4,9 +4,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from cli_helpers import command
 
 from homing.config.presets import preset
-from homing.config.recipes import recipe_for, recipes
+from homing.config.recipes import UNMEASURED, recipe_for, recipes
+from homing.config.run import RunConfig
+from homing.envs import env_ids
 from homing.errors import ConfigError, UnknownNameError
 
 ROOT = Path(__file__).parents[2]
@@ -16,6 +19,33 @@ def test_recipes_are_of_known_agents_and_presets():
     for recipe in recipes():
         assert preset(recipe.agent, recipe.preset)
     assert recipes()[-1].env == "*", "every environment has one"
+
+
+@pytest.mark.parametrize("env", env_ids())
+def test_every_environment_has_a_recipe_with_large_evaluations_that_says_if_it_was_measured(env):
+    recipe = recipe_for(env)
+    chosen = preset(recipe.agent, recipe.preset, env)
+    assert chosen.train.eval_envs >= 512, "fewer episodes say little of each goal cell"
+    assert RunConfig(
+        agent=recipe.agent,
+        env=env,
+        train=chosen.train,
+        settings=chosen.agent,
+        seeds=(0,),
+        preset=recipe.preset,
+    )
+    assert (UNMEASURED in recipe.summary) == (recipe.reached is None) == (recipe.result is None)
+
+
+def test_a_recipe_without_a_recorded_run_says_so(capsys):
+    code, out, _ = command(capsys, "recipes")
+    rows = [line for line in out.splitlines() if " srl " in line]
+    assert code == 0 and len(rows) == len(recipes())
+    assert (
+        "all others" in rows[-1]
+        and UNMEASURED in rows[-1]
+        and not any(UNMEASURED in row for row in rows[:-1])
+    )
 
 
 def test_numbers_are_those_of_the_recorded_runs(monkeypatch):

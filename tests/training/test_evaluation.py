@@ -8,6 +8,7 @@ from probes import Probe, ProbeSpec
 
 from homing.envs import make
 from homing.training.evaluation import evaluate
+from homing.training.loop import TrainState, evaluate_greedy
 
 LANES, LIMIT, GOAL = 50, 8, 3
 
@@ -101,3 +102,35 @@ def test_without_restarts_first_episodes_are_the_same_and_nothing_is_dealt_for_o
         state = step(state, jnp.zeros((6, 2)))
     assert state.steps.tolist() == [13] * 6
     assert state.ended.all()
+
+
+class Schedule:
+    """A plan whose evaluations follow after so many iterations each."""
+
+    def __init__(self, *stops):
+        self.epochs, self.epoch_bounds = len(stops), lambda epoch: (0, stops[epoch])
+
+
+class Chunked:
+    """An agent that stands still, with plans of some length."""
+
+    def __init__(self, chunk):
+        self.chunk = chunk
+
+    def act(self, learner, obs, key, *, explore):
+        return jnp.zeros((LANES, self.chunk), jnp.float32)
+
+
+def test_methods_are_evaluated_on_the_same_episodes():
+    """Starts and goals follow from seed and number of the evaluation, not from agent, chunk or iterations."""
+
+    def lengths(chunk, plan, iteration, seed=3):
+        train = TrainState((), (), (), (), jax.random.key(seed))
+        return float(
+            evaluate_greedy(Chunked(chunk), train, plan, jnp.int32(iteration), counter())["episode_length"]
+        )
+
+    often, seldom = Schedule(4, 8, 12), Schedule(10, 20, 30)
+    second = lengths(1, often, 8)
+    assert lengths(2, seldom, 20) == second
+    assert len({second, lengths(1, often, 4), lengths(1, often, 12), lengths(1, often, 8, seed=4)}) == 4

@@ -17,6 +17,7 @@ def recipes(json_: Json = False) -> None:
     Args:
         json_: print JSON instead of a table
     """
+    from homing.config.recipes import UNMEASURED
     from homing.config.recipes import recipes as known
 
     if json_:
@@ -34,9 +35,10 @@ def recipes(json_: Json = False) -> None:
     table.add_column("results/")
     for recipe in known_recipes:
         r = recipe.reached
+        names = ["all others" if recipe.env == "*" else recipe.env, recipe.agent, recipe.preset]
         numbers = ["–"] * 5
         if r is not None:
             numbers = [f"{r.success_any:.1%}", f"{r.time_near_goal:.1%}", str(r.seeds)]
             numbers += [f"{r.steps / 1e6:.3g} M", f"{r.seconds:.0f}"]
-        table.add_row(recipe.env, recipe.agent, recipe.preset, *numbers, recipe.result or "")
+        table.add_row(*names, *numbers, recipe.result or UNMEASURED)
     console().print(table)

@@ -119,7 +119,9 @@ def all_flags() -> dict[str, int]:
 
 def train(args: list[str]) -> None:
     """`homing train`: parse, check, train, print the result."""
-    args, chosen = arranged(args)
+    from homing.config.recipes import BEST, recipe_for
+
+    given, (args, chosen) = args, arranged(args)
     kind = train_arguments(*chosen)
     about = f"Train an agent, many seeds in one program. {ABOUT_IMPORT}"
     with numbers:
@@ -130,6 +132,8 @@ def train(args: list[str]) -> None:
     config = _config(asked, steps is not None)
     if asked.out is not None:
         check_folder("--out", asked.out)
+    if given.count(BEST) > args.count(BEST) and not asked.quiet:
+        print(f"best    {recipe_for(asked.env).summary}", flush=True)
     _train(asked, config)
 
 

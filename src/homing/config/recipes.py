@@ -14,6 +14,8 @@ from homing.envs.registry import resolve
 
 BEST = "best"  # stands for the recipe's agent in `homing train best ENV`
 
+UNMEASURED = "not measured here yet"
+
 
 @dataclasses.dataclass(frozen=True)
 class Reached:
@@ -41,6 +43,17 @@ class Recipe:
     def command(self) -> str:
         """The command that trains by this recipe."""
         return f"homing train {self.agent} {self.env} --preset {self.preset}"
+
+    @property
+    def summary(self) -> str:
+        """Agent, preset and what they reached, or that nobody has measured it."""
+        chosen, r = f"{self.agent}, preset {self.preset}", self.reached
+        if r is None:
+            return f"{chosen}; {UNMEASURED}"
+        return (
+            f"{chosen}; reached {r.success_any:.1%} success and {r.time_near_goal:.1%} of the time near the goal "
+            f"({r.seeds} seeds, {r.steps / 1e6:.3g} M steps)"
+        )
 
 
 @cache
