@@ -127,6 +127,30 @@ def test_comparing_measures_the_plain_program_in_float32_too(capsys, monkeypatch
     assert not xla._plain.get()
 
 
+@pytest.mark.usefixtures("probe_envs", "tiny")
+def test_training_is_compared_to_itself_without_kernels(capsys, monkeypatch, tmp_path):
+    measured = []
+
+    def bench(case, *_, **__):
+        measured.append((xla._plain.get(), xla._without_kernels.get(), case.net_dtype))
+        return {"env_steps_per_second": 30.0 if len(measured) % 2 else 20.0, "net_dtype": "bfloat16"}
+
+    monkeypatch.setattr(bench_train, "start", lambda *_, net, **__: SimpleNamespace(net_dtype=net["dtype"]))
+    monkeypatch.setattr(bench_train, "bench", bench)
+    monkeypatch.setattr(bench_train, "line", lambda row: "line")
+    flags = (
+        f"bench train --env walk --seeds 2 --preset tiny --net-dtype bfloat16 --cpu --out {tmp_path / 't'}"
+    )
+    code, out, err = command(capsys, *shlex.split(flags), "--compare-kernels")
+    assert code == 0, err
+    assert out.splitlines() == ["line", "    1.50 times the same without our kernels"]
+    assert measured == [(False, False, "bfloat16"), (False, True, "bfloat16")]
+    row = json.loads((tmp_path / "t").read_text())[0]
+    assert row["without_kernels"]["env_steps_per_second"] == 20 and row["times_without_kernels"] == 1.5
+    code, _, err = command(capsys, *shlex.split(flags), "--compare-kernels", "--compare")
+    assert code == 2 and "one of them" in err
+
+
 def test_learners_that_do_not_fit_are_refused(monkeypatch):
     plan = SimpleNamespace(bytes_by_part={"learner": 1000, "batches": 600, "replay": 10**9}, seeds=8)
     case = bench_case.Case(None, None, plan, None, "float32")
@@ -188,7 +212,7 @@ def physics_row(id, count):
 
 def test_physics_is_compared_to_itself_without_kernels(capsys, tmp_path, monkeypatch):
     """On a machine that takes four times as long without them, and compiles in groups."""
-    monkeypatch.setattr(xla, "kernels", lambda: not xla._plain.get())
+    monkeypatch.setattr(xla, "kernels", lambda: not xla._without_kernels.get())
     monkeypatch.setattr(programs, "groups", lambda cases: [list(cases)])
     monkeypatch.setattr(bench_physics, "_compile_run", lambda *_: 1.0 if xla.kernels() else 4.0)
     monkeypatch.setattr(bench_physics, "_time", lambda run, state, repeats: (run, state))
@@ -202,6 +226,16 @@ def test_physics_is_compared_to_itself_without_kernels(capsys, tmp_path, monkeyp
         assert (row["num_envs"], row["kernels"], row["compiled_beside"]) == (count, True, 1)
         assert row["steps_per_second"] == 256 * count and row["times_plain"] == 4
         assert row["plain"] == {"steps_per_second": 64 * count}
+
+
+def test_the_cost_of_auto_reset_need_not_be_measured(capsys, tmp_path, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(bench_physics, "_compile_run", lambda *given: compiled.append(given) or 2.0)
+    monkeypatch.setattr(bench_physics, "_time", lambda run, state, repeats: (run, state))
+    flags = ["bench", "physics", "--env", "reacher", "--num-envs", "2", "--out", tmp_path / "p"]
+    code, out, _ = command(capsys, *flags, "--no-reset-cost")
+    assert code == 0 and len(compiled) == 1 and "auto-reset" not in out
+    assert "reset_fraction" not in json.loads((tmp_path / "p").read_text())[0]
 
 
 @pytest.mark.parametrize("together", [1, 8])

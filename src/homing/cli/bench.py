@@ -12,6 +12,7 @@ import tyro
 from homing.bounds import check_values
 from homing.cli.arguments import Flag, Json
 from homing.cli.paths import check_file
+from homing.errors import ConfigError
 
 Dtype = Literal["float32", "bfloat16"]
 bench_app = tyro.extras.SubcommandApp()
@@ -61,7 +62,8 @@ def _check_counts(seconds: float, seeds: tuple[int, ...] = (), num_envs: int | N
 
 
 def _ratio(row: dict[str, Any]) -> str:
-    return f"\n    {row['times_plain']:.2f} times the plain program" if "times_plain" in row else ""
+    said = {"times_plain": "the plain program", "times_without_kernels": "the same without our kernels"}
+    return "".join(f"\n    {row[name]:.2f} times {what}" for name, what in said.items() if name in row)
 
 
 @bench_app.command(name="physics")
@@ -72,6 +74,7 @@ def physics(
     repeats: int = 5,
     physics: str | None = None,
     compare: bool = False,
+    reset_cost: bool = True,
     json_: Json = False,
     out: Path | None = None,
 ) -> None:
@@ -87,6 +90,7 @@ def physics(
         repeats: timed runs, of which the median is reported
         physics: physics pipeline, instead of the environments' default
         compare: measure each again without custom kernels, and report the ratio
+        reset_cost: measure the fraction of auto-reset too, which compiles one more program
         json_: print JSON instead of a table
         out: also write the JSON to this file
     """
@@ -99,7 +103,7 @@ def physics(
         check_values(num_envs=count, steps=steps, repeats=repeats)
     output, failed = _Rows(json_, out), []
     cases = [(id, count) for id in ids for count in num_envs]
-    rows = bench_physics.physics_rows(cases, steps, repeats, physics, compare)
+    rows = bench_physics.physics_rows(cases, steps, repeats, physics, compare, reset_cost)
     for (id, count), row in zip(cases, rows, strict=True):
         if not isinstance(row, Exception):
             output.add(row, _physics_line(row))
@@ -117,9 +121,10 @@ def physics(
 
 
 def _physics_line(row: dict[str, Any]) -> str:
+    reset = f"auto-reset {row['reset_fraction']:6.1%}  " if "reset_fraction" in row else ""
     return (
         f"{row['env']:24s} {row['num_envs']:6d} envs  {row['steps_per_second']:12,.0f} steps/s  "
-        f"{row['milliseconds_per_step']:8.3f} ms a step  auto-reset {row['reset_fraction']:6.1%}  "
+        f"{row['milliseconds_per_step']:8.3f} ms a step  {reset}"
         f"compiled in {row['compile_seconds']:5.1f} s  {row['bytes_per_env']:7.0f} B/env"
         f"{_ratio(row)}"
     )
@@ -142,6 +147,7 @@ def train(
     breakdown: bool = True,
     evaluation: bool = True,
     compare: Flag = False,
+    compare_kernels: Flag = False,
     cpu: Flag = False,
     json_: Json = False,
     out: Path | None = None,
@@ -164,6 +170,7 @@ def train(
         breakdown: divide an iteration into its parts, each compiled by itself
         evaluation: compile and measure evaluation too
         compare: measure each again in float32 as XLA compiles it by default, and report the ratio
+        compare_kernels: measure each again without custom kernels, and report the ratio
         cpu: compute on the CPU, even if there is a GPU
         json_: print JSON instead of lines
         out: also write the JSON to this file
@@ -173,6 +180,9 @@ def train(
     from homing.bench import train as bench_train
 
     _check_counts(seconds, seeds, num_envs)
+    if compare and compare_kernels:
+        raise ConfigError("--compare and --compare-kernels are two measurements; give one of them")
+    twin = "plain" if compare else "without_kernels" if compare_kernels else None
     changes = _changes(
         her=her,
         num_envs=num_envs,
@@ -184,7 +194,7 @@ def train(
     api.choose_device(cpu)
     asked = [(id, count) for id in env for count in seeds]
     given = {"agent": agent, "preset": preset, "physics": physics, **changes}
-    for row in bench_table.train_rows(asked, given, _net(net_dtype), seconds, breakdown, evaluation, compare):
+    for row in bench_table.train_rows(asked, given, _net(net_dtype), seconds, breakdown, evaluation, twin):
         output.add(row, bench_train.line(row) + _ratio(row))
     output.end()
 
