@@ -26,6 +26,7 @@ GOAL_CANDIDATES = 64  # goals that are drawn for one that lies at a distance of 
 EPISODES = 16  # whose distances between start and goal are looked at
 FARTHER = 1.05  # times the largest of them
 MAP_SIZE = 48  # cells along the longer side of the critic map
+OPTIMISATION = "xla_backend_optimization_level"
 WARM_STEPS = 20  # steps over which the time of a step is measured
 
 Arrays = tuple[Array, ...]
@@ -184,8 +185,14 @@ class Simulation:
             (self._push_fn, state, delta),
             (self._next_goal_fn, key, goal, shape()),
         ]
+
+        def compiled(call: tuple[Any, ...]) -> Callable[..., Any]:
+            # All but the step are called now and then, so a fast compilation counts for more than a fast program.
+            quick: dict[str, str | bool] = {} if call[0] == self._step_fn else {OPTIMISATION: "0"}
+            return jax.jit(call[0]).lower(*call[1:]).compile(compiler_options=quick)
+
         with ThreadPoolExecutor() as pool:
-            return list(pool.map(lambda call: jax.jit(call[0]).lower(*call[1:]).compile(), calls))
+            return list(pool.map(compiled, calls))
 
     def _observed(self, state: EnvState, terminated: Array) -> Arrays:
         links = self.env.scene.engine.links(state.physics)
