@@ -120,9 +120,7 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
                 "actor": Member(config.actor_net, spec.state_dim + spec.goal_dim, 2 * self.action_size),
             }
         )
-        self.head = SurvivalHead(
-            config.head_net, dim, len(self.edges) - 1, len(self.occupancy_edges) - 1
-        )
+        self.head = SurvivalHead(config.head_net, dim, len(self.edges) - 1, len(self.occupancy_edges) - 1)
 
     def init(self, key: Key) -> Fit:
         k_nets, k_head = jax.random.split(key)

@@ -104,8 +104,10 @@ def _check(configs: Sequence[RunConfig]) -> None:
         check_pipeline(get_spec(config.env), config.physics)
 
 
-def learner_rows(cases: Sequence[Case], twins: Sequence[Case], seconds: float) -> Iterator[Row]:
-    """One row for each case; `twins`, if given, are the same cases in float32 for comparison."""
+def learner_rows(
+    cases: Sequence[Case], twins: Sequence[Case], seconds: float, compare: Compare = "plain"
+) -> Iterator[Row]:
+    """One row for each case; `twins`, if given, are their counterparts, compiled as `compare` says."""
 
     def job(case: Case, compilation: Callable = contextlib.nullcontext) -> Job:
         make = lambda beside: bench_learner.compiled(case)
@@ -113,5 +115,5 @@ def learner_rows(cases: Sequence[Case], twins: Sequence[Case], seconds: float) -
 
     if not twins:
         return rows([job(case) for case in cases])
-    pairs = [(job(case), job(twin, xla.plain)) for case, twin in zip(cases, twins, strict=True)]
-    return compared([one for pair in pairs for one in pair], "updates_per_second")
+    pairs = [(job(case), job(twin, TWINS[compare])) for case, twin in zip(cases, twins, strict=True)]
+    return compared([one for pair in pairs for one in pair], "updates_per_second", compare)

@@ -61,6 +61,13 @@ def _check_counts(seconds: float, seeds: tuple[int, ...] = (), num_envs: int | N
         check_values(seeds=count)
 
 
+def _twin(compare: bool, compare_kernels: bool) -> Literal["plain", "without_kernels"] | None:
+    """The program that each is compared with."""
+    if compare and compare_kernels:
+        raise ConfigError("--compare and --compare-kernels are two measurements; give one of them")
+    return "plain" if compare else "without_kernels" if compare_kernels else None
+
+
 def _ratio(row: dict[str, Any]) -> str:
     said = {"times_plain": "the plain program", "times_without_kernels": "the same without our kernels"}
     return "".join(f"\n    {row[name]:.2f} times {what}" for name, what in said.items() if name in row)
@@ -180,9 +187,7 @@ def train(
     from homing.bench import train as bench_train
 
     _check_counts(seconds, seeds, num_envs)
-    if compare and compare_kernels:
-        raise ConfigError("--compare and --compare-kernels are two measurements; give one of them")
-    twin = "plain" if compare else "without_kernels" if compare_kernels else None
+    twin = _twin(compare, compare_kernels)
     changes = _changes(
         her=her,
         num_envs=num_envs,
@@ -203,27 +208,31 @@ def train(
 def learner(
     env: tuple[str, ...] = ("ant",),
     seeds: tuple[int, ...] = (1, 10, 32),
-    agent: str = "crl",
+    agent: tuple[str, ...] = ("crl",),
     preset: str = "paper",
     batch_size: int | None = None,
+    net: str | None = None,
     net_dtype: Dtype | None = None,
     seconds: float = 5.0,
     compare: Flag = False,
+    compare_kernels: Flag = False,
     cpu: Flag = False,
     json_: Json = False,
     out: Path | None = None,
 ) -> None:
-    """Measure an agent's updates alone, on random batches: no physics is compiled.
+    """Measure updates of one or several agents alone, on random batches: no physics is compiled.
 
     Args:
         env: environments that give the sizes of states, goals and actions
         seeds: numbers of seeds to measure each with
-        agent: the agent: crl, sac, td3, ppo or a registered one
-        preset: preset of the agent's settings
+        agent: agents to measure each with: crl, srl, sac, td3, ppo or registered ones
+        preset: preset of the agents' settings
         batch_size: transitions in a batch, instead of the preset's
+        net: size of the networks, instead of the preset's: 2x256, 4x1024, r16x256 (r: residual blocks), ...
         net_dtype: arithmetic of the networks, instead of the preset's
         seconds: time to measure each, after compiling
         compare: measure each again in float32 as XLA compiles it by default, and report the ratio
+        compare_kernels: measure each again without custom kernels, and report the ratio
         cpu: compute on the CPU, even if there is a GPU
         json_: print JSON instead of lines
         out: also write the JSON to this file
@@ -232,16 +241,21 @@ def learner(
     from homing.bench import learner as bench_learner
     from homing.bench import table as bench_table
     from homing.bench.case import make_case
+    from homing.bench.scaling import net_of
 
     _check_counts(seconds, seeds)
+    twin, size = _twin(compare, compare_kernels), {} if net is None else net_of(net)
     output = _Rows(json_, out)
     api.choose_device(cpu)
     changes = _changes(batch_size=batch_size)
-    asked = [(id, count, agent, preset) for id in env for count in seeds]
-    make = make_case
-    cases = [make(*what, _net(net_dtype), **changes) for what in asked]
-    twins = [make(*what, **changes) for what in asked] if compare else []
-    for row in bench_table.learner_rows(cases, twins, seconds):
+    asked = [(id, count, name, preset) for id in env for name in agent for count in seeds]
+    cases = [make_case(*what, size | _net(net_dtype), **changes) for what in asked]
+    twins = {
+        None: lambda: [],
+        "plain": lambda: [make_case(*what, size, **changes) for what in asked],
+        "without_kernels": lambda: cases,
+    }
+    for row in bench_table.learner_rows(cases, twins[twin](), seconds, twin or "plain"):
         output.add(row, bench_learner.line(row) + _ratio(row))
     output.end()
 

@@ -31,7 +31,8 @@ SWITCH = "HOMING_GRAPHS"
 """Environment variable: 0 turns graphs off."""
 
 KERNELS = "HOMING_KERNELS"
-"""Environment variable: 0 turns kernels of our own off, `all` turns on those that must be asked for."""
+"""Environment variable: 0 turns kernels of our own off, `all` turns on those that must be asked for, `physics`
+those of physics alone."""
 TRITON = (
     "jax.experimental.pallas.triton"  # what those of physics are written in; JAX will not have it for ever
 )
@@ -56,17 +57,17 @@ def kernels(asked_for: bool = False) -> bool:
 
     `asked_for`: those that were seen to be faster in parts of the benchmark only.
     """
-    return _allowed(asked_for) and _has_triton()
+    return _allowed(asked_for, ("all", "physics")) and _has_triton()
 
 
 def cuda_kernels(asked_for: bool = False) -> bool:
     """The same for kernels in CUDA, which need what Hopper cards have."""
-    return _allowed(asked_for) and cuda.capability() >= HOPPER and cuda.library() is not None
+    return _allowed(asked_for, ("all",)) and cuda.capability() >= HOPPER and cuda.library() is not None
 
 
-def _allowed(asked_for: bool = False) -> bool:
+def _allowed(asked_for: bool, asking: tuple[str, ...]) -> bool:
     wanted = os.environ.get(KERNELS, "1")
-    if wanted == "0" or (asked_for and wanted != "all"):
+    if wanted == "0" or (asked_for and wanted not in asking):
         return False
     if _plain.get() or _divided.get() or _without_kernels.get():
         return False

@@ -111,9 +111,7 @@ class ReplayView:
         now = self.env.distance(self.achieved_now(index), goal)
         return jnp.where(steps == 0, now[:, None], jnp.where(steps <= window.remaining, later, jnp.inf))
 
-    def nearness(
-        self, index: TransitionIndex, goal: Array, radii: Sequence[float], horizon: int
-    ) -> Array:
+    def nearness(self, index: TransitionIndex, goal: Array, radii: Sequence[float], horizon: int) -> Array:
         """How many of the `radii` around `goal` contain what is achieved 0, 1, … steps ahead: [B, W] int8.
 
         W is `horizon` + 1, padded with zeros to whole cache lines. Labels are made of this and not of distances:
@@ -175,7 +173,9 @@ class ReplayView:
         return reward if offset == 0 else jnp.where(offset < taken, gamma**offset * reward, 0.0)
 
 
-def first_near(inside: Array, remaining: Array, terminates: Array, horizon: int, dwell: int = 1) -> FirstReach:
+def first_near(
+    inside: Array, remaining: Array, terminates: Array, horizon: int, dwell: int = 1
+) -> FirstReach:
     """First-reach times from whether the goal is near 0, 1, … steps ahead [B, ≥ horizon + 1]."""
     held = 1
     while held < dwell:
