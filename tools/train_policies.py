@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from processes import Processes
+
 ROOT = Path(__file__).parent.parent
 TABLE = Path(__file__).parent / "policies.toml"
 SHIPPED = ROOT / "src" / "homing" / "policies"
@@ -94,33 +96,6 @@ class Job:
 def recipes() -> dict[str, Recipe]:
     rows = tomllib.loads(TABLE.read_text())["policy"]
     return {row["name"]: Recipe(**row | {"flags": tuple(row["flags"])}) for row in rows}
-
-
-class Processes:
-    """The commands under way; a signal is passed on to each of them once, and no other is started then."""
-
-    def __init__(self) -> None:
-        self.running: set[subprocess.Popen[str]] = set()
-        self.stopped_by: int | None = None
-
-    def stop(self, signum: int) -> None:
-        self.stopped_by = signum
-        for process in list(self.running):
-            process.send_signal(signum)
-
-    def run(self, command: Sequence[str], **options: Any) -> str:
-        if self.stopped_by is not None:
-            raise SystemExit("stopped")
-        # In a session of its own: a terminal or `timeout` would signal the whole group, and each run twice then.
-        process = subprocess.Popen(command, text=True, start_new_session=True, **options)
-        self.running.add(process)
-        if self.stopped_by is not None:  # just now
-            process.send_signal(self.stopped_by)
-        output, _ = process.communicate()
-        self.running.discard(process)
-        if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, command)
-        return output or ""
 
 
 PROCESSES = Processes()

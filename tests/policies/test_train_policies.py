@@ -1,6 +1,6 @@
 """tools/train_policies.py: its table, and that every stage is done once."""
 
-import importlib.util
+import importlib
 import json
 import signal
 import subprocess
@@ -20,12 +20,9 @@ PATH = Path(__file__).parents[2] / "tools" / "train_policies.py"
 
 @pytest.fixture(scope="module")
 def tool():
-    spec = importlib.util.spec_from_file_location("train_policies", PATH)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+    sys.path.insert(0, str(PATH.parent))
+    yield importlib.import_module(PATH.stem)
+    sys.path.remove(str(PATH.parent))
 
 
 @pytest.fixture

@@ -217,7 +217,7 @@ def test_what_is_no_page_or_policy_is_refused():
     ("args", "fault"),
     [
         (("point_u_maze", "--out", "page.mp4"), "a page ends in .html"),
-        (("humanoid", "--out", "page.html"), "name a run's folder or a policy file"),
+        (("humanoid_hardest_maze", "--out", "page.html"), "name a run's folder or a policy file"),
         (("point_u_maze", "--out", "page.html", "--env", "nowhere"), "nowhere"),
         (("point_u_maze", "--out", "page.html", "--seed", "9"), "no seed 9"),
         (("point_u_maze", "--out", "page.html", "--env", "ant"), "ant"),

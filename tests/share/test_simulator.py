@@ -1,13 +1,11 @@
 """Translated environments and policies, run by Node and compared with Python."""
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from share_helpers import needs_node, run_goals, run_program
-from share_reference import track
+from share_reference import as_page, track
 
 from homing.envs import make
 from homing.envs.goal_space import goal_space
@@ -107,38 +105,39 @@ def test_what_a_page_cannot_compute_is_said():
     assert why_recorded(make("point_u_maze")) == ""
 
 
+def moved(step, made, actions):
+    """States before each action, and places of all links after it, by `step(goal, action, *leaves) -> leaves`."""
+    goal, leaves = made.resets["goal"][0], [made.resets[n][:1] for n in made.carry]
+    states, places = [], []
+    for action in actions:
+        states.append(leaves)
+        found = [np.asarray(x) for x in jax.tree.leaves(step(goal, action, *leaves))]
+        leaves = found[: len(leaves)]
+        places.append(found[len(leaves)].reshape(-1))
+    return states, places
+
+
 @needs_node
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("id", "steps"),
-    [("ant", 100), ("ant_big_maze", 80), ("humanoid", 100), ("ant_soccer", 100), ("reacher", 100)],
-)
-def test_every_step_is_python_s(id, steps):
-    """From each state of a trajectory, one step leads to the same place, and so do many steps in a row.
+@pytest.mark.parametrize("id", ["ant", "ant_big_maze", "humanoid", "ant_soccer", "reacher"])
+def test_every_step_is_python_s(id):
+    """From each state of a trajectory, one step leads to the same place, and so do 100 steps in a row.
 
-    Contacts amplify differences of rounding; between walls, in the maze, most of all.
+    Between walls contacts amplify rounding: there XLA without optimisation is 2 mm from XLA with it after 100 steps,
+    and many steps are those of the same operations in the same order.
     """
     actor = environment_actor(id, "zero", None, {})
     made, traced = simulator(actor, given_actions=True), Traced(actor)
-    rng, move = np.random.default_rng(0), jax.jit(traced.move)
-    goal, leaves = jnp.asarray(made.resets["goal"][0]), [jnp.asarray(made.resets[n][:1]) for n in made.carry]
-    states, places = [[np.asarray(x) for x in leaves]], []
-    actions = rng.uniform(-1, 1, (100, actor.env.spec.action_dim)).astype(np.float32)
-    for action in actions:
-        carry, shown = move(goal, jnp.asarray(action), *leaves)
-        leaves = jax.tree.leaves(carry)
-        states.append([np.asarray(x) for x in leaves])
-        places.append(np.asarray(shown[0]).reshape(-1))
+    actions = np.random.default_rng(0).uniform(-1, 1, (100, actor.env.spec.action_dim)).astype(np.float32)
+    states, places = moved(jax.jit(traced.move), made, actions)
     rounds = [
-        dict(zip(made.carry, s, strict=True)) | {"action": a} for s, a in zip(states, actions, strict=False)
+        dict(zip(made.carry, s, strict=True)) | {"action": a} for s, a in zip(states, actions, strict=True)
     ]
-    given = {"goal": np.asarray(goal)} | rounds[0]
+    given = {"goal": made.resets["goal"][0]} | rounds[0]
     single = run_program(made.program, given, ["move"], ["pos"], times=100, each=rounds)
-    free = run_program(
-        made.program, given, ["move"], ["pos"], times=100, each=[{"action": a} for a in actions]
-    )
-    alone = max(np.abs(f["pos"] - p).max() for f, p in zip(single, places, strict=True))
-    in_a_row = [np.abs(f["pos"] - p).max() for f, p in zip(free, places, strict=True)]
-    print(json.dumps({"env": id, "one_step": float(alone), "in_a_row": [float(x) for x in in_a_row[9::10]]}))
-    assert alone < 1e-4
-    assert max(in_a_row[:steps]) < CLOSE
+    assert max(np.abs(f["pos"] - p).max() for f, p in zip(single, places, strict=True)) < 1e-4
+    if id == "ant_big_maze":
+        _, places = moved(as_page(traced.move, given["goal"], actions[0], *states[0]), made, actions)
+    each = [{"action": a} for a in actions]
+    free = run_program(made.program, given, ["move"], ["pos"], times=100, each=each)
+    assert max(np.abs(f["pos"] - p).max() for f, p in zip(free, places, strict=True)) < CLOSE

@@ -26,6 +26,7 @@ GOAL_CANDIDATES = 64  # goals that are drawn for one that lies at a distance of 
 EPISODES = 16  # whose distances between start and goal are looked at
 FARTHER = 1.05  # times the largest of them
 MAP_SIZE = 48  # cells along the longer side of the critic map
+OPTIMISATION = "xla_backend_optimization_level"
 WARM_STEPS = 20  # steps over which the time of a step is measured
 
 Arrays = tuple[Array, ...]
@@ -172,20 +173,26 @@ class Simulation:
     # Compiled functions.
 
     def _compiled(self) -> list[Callable[..., Any]]:
-        """Reset, step, push and the draw of a goal, compiled in parallel."""
+        """Reset and step, compiled in parallel; push and the draw of a goal, which are compiled while these run."""
         shape = lambda *size: jax.ShapeDtypeStruct(size, jnp.float32)
         key, count = jax.eval_shape(lambda: self._key), jax.ShapeDtypeStruct((), jnp.int32)
         goal, delta = shape(len(self.space.template)), shape(self.env.scene.engine.layout.qd_size)
         state = jax.eval_shape(self._reset_fn, key, goal)[0]
         plan = jax.eval_shape(self._first_plan)
-        calls = [
-            (self._reset_fn, key, goal),
-            (self._step_fn, self.learner, (state, plan), goal, key, count),
-            (self._push_fn, state, delta),
-            (self._next_goal_fn, key, goal, shape()),
-        ]
+        first = [(self._reset_fn, key, goal), (self._step_fn, self.learner, (state, plan), goal, key, count)]
+        others = [(self._push_fn, state, delta), (self._next_goal_fn, key, goal, shape())]
+
+        def compiled(call: tuple[Any, ...]) -> Callable[..., Any]:
+            # All but the step are called now and then, so a fast compilation counts for more than a fast program.
+            quick: dict[str, str | bool] = {} if call[0] == self._step_fn else {OPTIMISATION: "0"}
+            return jax.jit(call[0]).lower(*call[1:]).compile(compiler_options=quick)
+
         with ThreadPoolExecutor() as pool:
-            return list(pool.map(lambda call: jax.jit(call[0]).lower(*call[1:]).compile(), calls))
+            ready = list(pool.map(compiled, first))
+        later = ThreadPoolExecutor()
+        waiting = [later.submit(compiled, call) for call in others]
+        later.shutdown(wait=False)
+        return [*ready, *(lambda *args, made=made: made.result()(*args) for made in waiting)]
 
     def _observed(self, state: EnvState, terminated: Array) -> Arrays:
         links = self.env.scene.engine.links(state.physics)
