@@ -110,7 +110,7 @@ class Processes:
 
     def run(self, command: Sequence[str], **options: Any) -> str:
         if self.stopped_by is not None:
-            raise SystemExit(128 + self.stopped_by)
+            raise SystemExit("stopped")
         # In a session of its own: a terminal or `timeout` would signal the whole group, and each run twice then.
         process = subprocess.Popen(command, text=True, start_new_session=True, **options)
         self.running.add(process)
@@ -236,7 +236,10 @@ def make_all(
     def made(job: Job) -> bool:
         try:
             make(job, stages, again)
-        except (subprocess.CalledProcessError, SystemExit) as error:
+        except subprocess.CalledProcessError as error:
+            print(f"{job.recipe.name}: homing {error.cmd[3]} ended with code {error.returncode}", flush=True)
+            return False
+        except SystemExit as error:
             print(f"{job.recipe.name}: {error}", flush=True)
             return False
         return True

@@ -70,7 +70,7 @@ def test_bench_learner_tells_numbers_that_agree(capsys, tmp_path):
 
 
 @pytest.mark.usefixtures("probe_envs")
-@pytest.mark.parametrize("agent", ["crl", "sac", "td3", "ppo"])
+@pytest.mark.parametrize("agent", ["crl", "srl", "sac", "td3", "ppo"])
 def test_random_inputs_are_those_that_an_agent_learns_from(agent):
     """Only shapes are traced: the whole benchmark of every agent is a slow test."""
     case = bench_case.make_case("walk", 1, agent, "quickstart", num_envs=32)
@@ -88,7 +88,7 @@ def test_random_inputs_are_those_that_an_agent_learns_from(agent):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("probe_envs")
-@pytest.mark.parametrize("agent", ["sac", "td3", "ppo"])
+@pytest.mark.parametrize("agent", ["srl", "sac", "td3", "ppo"])
 def test_bench_learner_measures_every_agent(monkeypatch, agent):
     monkeypatch.setattr(roofline, "peaks", lambda: CEILINGS)
     small = {"num_envs": 8, "unroll_length": 10}
@@ -98,6 +98,31 @@ def test_bench_learner_measures_every_agent(monkeypatch, agent):
     row = bench_learner.bench(case, 0.1)
     assert row["net_dtype"] == "bfloat16"
     assert row["updates_per_second"] > 0 and row["parameters"] > 0 and row["flops_per_update"] > 0
+
+
+@pytest.mark.usefixtures("probe_envs")
+def test_one_command_measures_several_agents_beside_their_plain_programs(capsys, monkeypatch):
+    monkeypatch.setattr(bench_learner, "compiled", lambda case: None)
+    monkeypatch.setattr(bench_learner, "line", lambda row: row["agent"])
+
+    def bench(case, *_, **__):
+        rate = 20.0 if xla._plain.get() else 30.0
+        return {"agent": case.config.agent, "updates_per_second": rate, "net_dtype": case.net_dtype}
+
+    monkeypatch.setattr(bench_learner, "bench", bench)
+    flags = "bench learner --env walk --seeds 1 --preset quickstart --compare --cpu --agent"
+    code, out, err = command(capsys, *shlex.split(flags), "crl", "srl", "sac", "td3")
+    assert code == 0, err
+    assert out.splitlines()[::2] == ["crl", "srl", "sac", "td3"]
+    assert set(out.splitlines()[1::2]) == {"    1.50 times the plain program"}
+
+
+@pytest.mark.usefixtures("probe_envs")
+def test_a_round_has_the_batches_that_training_prepares_at_once():
+    case = bench_case.make_case("walk", 1, "srl", "quickstart", prefetch_bytes=2**20)
+    few = case.plan.prefetch_updates
+    assert 1 <= few < case.plan.updates_per_iteration
+    assert few * case.plan.sizes.batch_bytes <= 2**20 < 4 * few * case.plan.sizes.batch_bytes
 
 
 @pytest.mark.usefixtures("probe_envs", "tiny")

@@ -104,7 +104,7 @@ def test_runs_side_by_side_share_the_gpu_and_write_their_output_to_files(tool, t
     def homing(*arguments, **options):
         seen[Path(arguments[arguments.index("--out") + 1]).name] = options
         if "humanoid_anywhere" in arguments:
-            raise subprocess.CalledProcessError(1, arguments)
+            raise subprocess.CalledProcessError(1, ["python", "-m", "homing", *arguments])
 
     monkeypatch.setattr(tool, "homing", homing)
     todo = [

@@ -208,7 +208,7 @@ def train(
 def learner(
     env: tuple[str, ...] = ("ant",),
     seeds: tuple[int, ...] = (1, 10, 32),
-    agent: str = "crl",
+    agent: tuple[str, ...] = ("crl",),
     preset: str = "paper",
     batch_size: int | None = None,
     net: str | None = None,
@@ -220,13 +220,13 @@ def learner(
     json_: Json = False,
     out: Path | None = None,
 ) -> None:
-    """Measure an agent's updates alone, on random batches: no physics is compiled.
+    """Measure updates of one or several agents alone, on random batches: no physics is compiled.
 
     Args:
         env: environments that give the sizes of states, goals and actions
         seeds: numbers of seeds to measure each with
-        agent: the agent: crl, sac, td3, ppo or a registered one
-        preset: preset of the agent's settings
+        agent: agents to measure each with: crl, srl, sac, td3, ppo or registered ones
+        preset: preset of the agents' settings
         batch_size: transitions in a batch, instead of the preset's
         net: size of the networks, instead of the preset's: 2x256, 4x1024, r16x256 (r: residual blocks), ...
         net_dtype: arithmetic of the networks, instead of the preset's
@@ -248,7 +248,7 @@ def learner(
     output = _Rows(json_, out)
     api.choose_device(cpu)
     changes = _changes(batch_size=batch_size)
-    asked = [(id, count, agent, preset) for id in env for count in seeds]
+    asked = [(id, count, name, preset) for id in env for name in agent for count in seeds]
     cases = [make_case(*what, size | _net(net_dtype), **changes) for what in asked]
     twins = {
         None: lambda: [],
