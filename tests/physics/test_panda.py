@@ -204,7 +204,8 @@ def system(model, data, size=160):
     ):
         part(model, data)
     mass = np.zeros((model.nv, model.nv))
-    mujoco.mj_fullM(model, data, mass)
+    for row, unit in zip(mass, np.eye(model.nv), strict=True):
+        mujoco.mj_mulM(model, data, row, unit)  # `mj_fullM` takes other arguments in other versions
     damping = np.full(model.nv, panda.DAMPING)
     damping[model.nv - 6 :] = 0.0
     free = np.abs(data.actuator_force) < model.actuator_forcerange[:, 1]
