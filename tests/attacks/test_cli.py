@@ -21,6 +21,7 @@ from homing.config.onpolicy import OnPolicyConfig
 from homing.config.presets import PRESETS
 from homing.config.run import SaveConfig
 from homing.networks import NetConfig
+from homing.values import hints_of
 
 SECONDS = 10.0
 
@@ -62,11 +63,11 @@ def flags_of(agent):
     """(flag, range, type) of every number that `homing train AGENT` takes."""
     config, kind = AGENTS[agent][0], type(PRESETS[agent]["paper"].train)
     for owner in (config, kind, SaveConfig):
-        for name, hint in bounds.hints_of(owner).items():
+        for name, hint in hints_of(owner).items():
             if hint in (int, float):
                 yield f"--{name.replace('_', '-')}", bounds.range_of(owner, name), hint
             elif hint is NetConfig:
-                for inner, plain in bounds.hints_of(NetConfig).items():
+                for inner, plain in hints_of(NetConfig).items():
                     if plain in (int, float):
                         yield f"--{name.replace('_', '-')}.{inner}", bounds.range_of(NetConfig, inner), plain
 

@@ -34,7 +34,8 @@ from homing.agents import make_agent
 from homing.cli.main import main
 from homing.config import run as run_settings
 from homing.errors import HomingError
-from homing.policies.card import check_card, markdown
+from homing.policies.card import check_card
+from homing.policies.card_page import markdown
 from homing.policies.store import Spaces, find_policies, read_policies
 from homing.report.build import write_report
 from homing.report.live import Live
