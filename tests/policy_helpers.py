@@ -33,7 +33,7 @@ def untrained(env: str, spec: Spaces, seeds: tuple[int, ...] = (3, 4), **choice)
     )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def maze_policy(tmp_path_factory):
     """Two seeds for the point in the U maze; episodes of 20 steps."""
     policies = untrained("point_u_maze", Spaces("point_u_maze", 4, 2, 2), episode_length=20)
