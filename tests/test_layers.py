@@ -128,6 +128,12 @@ def test_statistics_are_arithmetic_alone():
     assert not [name for name in imports(ROOT / "runs" / "stats.py") if is_ours(name)]
 
 
+def test_no_file_imports_scipy():
+    """Its statistics alone take longer to import than JAX does, at the start of every command."""
+    users = [path for path in FILES if "scipy" in {name.split(".")[0] for name in imports(path)}]
+    assert not users
+
+
 def test_only_one_module_knows_the_seed_axis():
     """Everything else is written for one seed."""
     users = [p for p in FILES if "over_seeds(" in p.read_text() or ".seed_axes()" in p.read_text()]
