@@ -5,25 +5,21 @@ import json
 import jax
 import pytest
 from file_attacks import split
-from probes import walk
 from report_helpers import SESSION, rows_of
-from run_helpers import probe_config
+from run_helpers import patch_envs, probe_config
 
 import homing
 from homing.agents import make_agent
-from homing.config import run as run_settings
 from homing.policies.store import Spaces
 from homing.runs.folder import RunFolder
 from homing.runs.policy_files import save_policy
-from homing.training import build as run_build
 
 
 @pytest.fixture(scope="module")
 def probe_everywhere():
     """Every environment is the walk; nothing is compiled but small networks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_settings, "resolve", lambda id: id)
-        patch.setattr(run_build, "make", lambda id, num_envs=1, **_: walk(num_envs))
+        patch_envs(patch)
         yield
 
 
