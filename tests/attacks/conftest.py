@@ -36,7 +36,7 @@ def shapes(agent):
 @pytest.fixture(scope="module")
 def learner(agent):
     with jax.debug_key_reuse(False):
-        return jax.vmap(agent.init)(jax.random.split(jax.random.key(0), 2))
+        return jax.jit(jax.vmap(agent.init))(jax.random.split(jax.random.key(0), 2))
 
 
 @pytest.fixture(scope="module")
