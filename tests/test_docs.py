@@ -170,29 +170,41 @@ def test_versions_are_asked_for_only_where_the_site_is_published(site, monkeypat
 
 
 @pytest.fixture
-def make_docs():
+def make_live():
     sys.path.insert(0, str(ROOT / "tools"))
-    yield importlib.import_module("make_docs")
+    yield importlib.import_module("make_live")
     sys.path.pop(0)
 
 
-def test_live_pages_are_listed_where_there_are_some(make_docs, tmp_path):
-    marks = "\n".join(make_docs.LIVE)
-    (tmp_path / "index.md").write_text(f"before\n{marks}\nafter\n")
-    make_docs.write_live(tmp_path)
+def test_live_pages_are_listed_where_there_are_some(make_live, tmp_path):
+    for name, *marks in (make_live.HOME, make_live.SHARE):
+        (tmp_path / name).write_text("\n".join(["before", *marks, "after", ""]))
+    make_live.write_lists(tmp_path)
     assert "## Live" not in (tmp_path / "index.md").read_text()
     (tmp_path / "live").mkdir()
-    (tmp_path / "live" / "ant.html").write_text("<html><head><title>An ant, live</title></head></html>")
+    (tmp_path / "live" / "ant.html").write_text("<html><head><title>An ant · Homing</title></head></html>")
     (tmp_path / "live" / "point_u_maze.html").write_text("<html></html>")
     for _ in range(2):  # making it again changes nothing
-        make_docs.write_live(tmp_path)
+        make_live.write_lists(tmp_path)
     text = (tmp_path / "index.md").read_text()
     assert text.startswith("before") and text.endswith("after\n") and text.count("## Live") == 1
-    assert "[An ant, live](live/ant.html)" in text and "[point u maze](live/point_u_maze.html)" in text
+    assert "[An ant](live/ant.html)" in text and "[point u maze](live/point_u_maze.html)" in text
+    text = (tmp_path / "share.md").read_text()
+    assert text.count("<iframe") == 1 and 'src="live/point_u_maze.html"' in text, "the smaller one"
+    assert "[An ant](live/ant.html)" in text and "[point u maze](live/point_u_maze.html)" in text
 
 
-def test_the_home_lists_the_live_pages_that_there_are(make_docs):
-    assert make_docs.live() in (ROOT / "docs" / "index.md").read_text(), "run `make docs`"
+def test_the_live_pages_are_listed_as_they_are(make_live):
+    for (name, *_), text in ((make_live.HOME, make_live.home()), (make_live.SHARE, make_live.frame())):
+        assert text in (ROOT / "docs" / name).read_text(), "run `python tools/make_live.py`"
+
+
+def test_every_policy_that_a_browser_can_run_has_a_live_page(make_live):
+    possible = make_live.computable()
+    assert {"ant", "point_u_maze", "reacher"} <= set(possible)
+    pages = list((ROOT / "docs" / "live").glob("*.html"))
+    assert {path.stem for path in pages} == set(possible), "run `python tools/make_live.py`"
+    assert max(path.stat().st_size for path in pages) < 3_000_000
 
 
 # The notebook.

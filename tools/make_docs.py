@@ -4,7 +4,6 @@
 images and films that are absent.
 """
 
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from homing.viz import render, video, video_files
 
 DOCS = Path(__file__).parent.parent / "docs"
 BEGIN, END = "<!-- begin generated table -->", "<!-- end generated table -->"
-LIVE = "<!-- begin live -->", "<!-- end live -->"
 TILE, COLUMNS = (320, 240), 5
 TILES = DOCS / "images" / "envs"
 FILM_STEPS, FILM_BYTES = 160, 300_000
@@ -50,27 +48,6 @@ def write_table() -> None:
     page = DOCS / "environments.md"
     before, rest = page.read_text().split(BEGIN)
     page.write_text(f"{before}{BEGIN}\n{table()}\n{END}{rest.split(END)[1]}")
-
-
-def live(docs: Path = DOCS) -> str:
-    """A section with the pages in docs/live/, on which trained agents act; nothing where there are none."""
-    lines = []
-    for path in sorted((docs / "live").glob("*.html")):
-        # Pages hold megabytes of data; the title comes first.
-        with path.open() as page:
-            found = re.search(r"<title>(.*?)</title>", page.read(4096), re.S)
-        title = found[1].strip() if found else path.stem.replace("_", " ")
-        lines.append(f"- [{title}](live/{path.name})")
-    if not lines:
-        return ""
-    about = "Agents that run in your browser: click a goal, and they go there."
-    return "\n".join(["## Live", "", about, "", *lines])
-
-
-def write_live(docs: Path = DOCS) -> None:
-    page = docs / "index.md"
-    before, rest = page.read_text().split(LIVE[0])
-    page.write_text(f"{before}{LIVE[0]}\n{live(docs)}\n{LIVE[1]}{rest.split(LIVE[1])[1]}")
 
 
 def gallery() -> str:
@@ -145,7 +122,7 @@ def main(flags: set[str]) -> None:
         _save(contact_sheet(), DOCS / "images" / "environments.png")
         make_live.main()
     make_numbers.main()
-    write_live()
+    make_live.write_lists()
     write_table()
     make_env_pages.write_pages()
     (DOCS / "gallery.md").write_text(gallery())

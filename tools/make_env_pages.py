@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from homing.config.recipes import measure, recipe_for
 from homing.envs import env_ids, make
 from homing.envs.arenas import Maze
+from homing.envs.cell_pairs import CellPairs
 from homing.envs.goals import Around, Away, Box, Cells, FreeCells, Points, Ring
 from homing.envs.info import EnvInfo
 from homing.envs.registry import get_spec
@@ -29,6 +30,8 @@ BEGIN, END = "<!-- begin generated -->", "<!-- end generated -->"
 # Pages, and the pattern of the ids that each is about; the first page that fits an id has it.
 FAMILIES = {
     "anywhere": r".*_anywhere",
+    "pairs": r".*_pairs(_eval)?",
+    "arms": r"arm_.*",
     "reacher": r"reacher",
     "pusher": r"pusher_.*",
     "half-cheetah": r"half_cheetah.*",
@@ -38,6 +41,8 @@ FAMILIES = {
     "humanoid": r"humanoid.*",
     "point": r"point_.*",
 }
+# Pages elsewhere, whose tables of goals and states are written by hand.
+WRITTEN = {"arms": PAGES.parent / "arms.md"}
 # What entries of a state are, by the end of their names.
 KINDS = (
     (r"_com_[vw][xyz]$", "velocity of each link's centre of mass, linear and angular (m/s, rad/s)"),
@@ -80,22 +85,28 @@ def family_of(id: str) -> str | None:
     return next((name for name, pattern in FAMILIES.items() if re.fullmatch(pattern, id)), None)
 
 
+def page_of(family: str) -> Path:
+    return WRITTEN.get(family, PAGES / f"{family}.md")
+
+
 def block(family: str) -> str:
     """The generated part of a page."""
     ids = ids_of(family)
-    return "\n\n".join([picture(ids), environments(ids), states(ids), results(ids)])
+    images = "images" if family in WRITTEN else "../images"
+    tables = [] if family in WRITTEN else [environments(ids), states(ids)]
+    return "\n\n".join([picture(ids, images), *tables, results(ids)])
 
 
 # Pictures.
 
 
-def picture(ids: Sequence[str]) -> str:
+def picture(ids: Sequence[str], images: str) -> str:
     """A film of a shipped policy where there is one; else the environment at a start."""
     filmed = [id for id in ids if (FILMS / f"{id}.webp").is_file()]
     if filmed:
-        shown = [f"![{id}, by the policy that ships](../images/films/{id}.webp)" for id in filmed]
+        shown = [f"![{id}, by the policy that ships]({images}/films/{id}.webp)" for id in filmed]
         return "\n".join([*shown, "", f"The policy that ships with Homing: `homing play {filmed[0]}`."])
-    return "\n".join(f"![{id} at a start](../images/envs/{id}.png)" for id in ids[:3])
+    return "\n".join(f"![{id} at a start]({images}/envs/{id}.png)" for id in ids[:3])
 
 
 # Goals.
@@ -138,6 +149,9 @@ def region(made: Any, what: str = "") -> str:
             return f"{least:g} to {most:g} m from the start, any direction"
         case FreeCells():
             return "any other free cell"
+        case CellPairs(least, most):
+            span = f"{least} or more" if most is None else f"{least} to {most}"
+            return f"{span} cells from the start along free cells"
         case Points(points, spread):
             places = " or ".join("(" + ", ".join(f"{x:g}" for x in point) + ")" for point in points)
             return places + (f" plus up to {spread:g} m on each axis" if spread else "")
@@ -277,7 +291,7 @@ def _numbers(row: dict[str, str]) -> dict[str, Any]:
 def write_pages() -> None:
     """Fill the generated part of every page."""
     for family in FAMILIES:
-        page = PAGES / f"{family}.md"
+        page = page_of(family)
         before, rest = page.read_text().split(BEGIN)
         page.write_text(f"{before}{BEGIN}\n{block(family)}\n{END}{rest.split(END)[1]}")
 

@@ -1,37 +1,78 @@
-"""Write the pages in docs/live/, in which shipped policies act, and the list of them in docs/share.md."""
+"""Write a page in docs/live/ for every shipped policy that a browser can run, and the lists of them in the docs.
 
+python tools/make_live.py             all pages; those of policies that are shipped no more are removed
+python tools/make_live.py ant         some of them
+"""
+
+import re
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from homing.policies import shipped_names
+from homing.policies import find_policies, shipped_names
 from homing.share.page import write_page
-from homing.share.scene import title
+from homing.share.simulator import why_recorded
 from homing.share.sources import make_actor
 
 DOCS = Path(__file__).parent.parent / "docs"
-BEGIN, END = "<!-- begin live pages -->", "<!-- end live pages -->"
-# Environments with a page, as soon as a policy for them comes with Homing.
-WANTED = ("point_u_maze", "ant", "ant_big_maze", "humanoid")
+HOME = "index.md", "<!-- begin live -->", "<!-- end live -->"
+SHARE = "share.md", "<!-- begin live pages -->", "<!-- end live pages -->"
 
 
-def links(names: list[str]) -> str:
-    """The list in Markdown, below the first page itself."""
-    frame = (
-        f'<iframe src="live/{names[0]}.html" title="{title(names[0])}" loading="lazy" '
+def computable() -> list[str]:
+    """Shipped policies whose physics a page can compute."""
+    return [name for name in shipped_names() if not why_recorded(find_policies(name).choice.make(1))]
+
+
+def title(path: Path) -> str:
+    """The title of a page without the name of the project, which all have."""
+    with path.open() as page:  # it holds megabytes of data; the title comes first
+        found = re.search(r"<title>(.*?)</title>", page.read(4096), re.S)
+    return found[1].strip().removesuffix(" · Homing") if found else path.stem.replace("_", " ")
+
+
+def entries(docs: Path = DOCS) -> list[str]:
+    """A line of Markdown for each page that there is."""
+    return [f"- [{title(path)}](live/{path.name})" for path in sorted((docs / "live").glob("*.html"))]
+
+
+def home(docs: Path = DOCS) -> str:
+    """The section of the first page; nothing where there are no pages."""
+    if not (lines := entries(docs)):
+        return ""
+    about = "Agents that run in your browser: click a goal, and they go there."
+    return "\n".join(["## Live", "", about, "", *lines])
+
+
+def frame(docs: Path = DOCS) -> str:
+    """The smallest page inside of this one, and a list of all."""
+    if not (lines := entries(docs)):
+        return ""
+    path = min((docs / "live").glob("*.html"), key=lambda page: page.stat().st_size)
+    shown = (
+        f'<iframe src="live/{path.name}" title="{title(path)}" loading="lazy" '
         'style="width: 100%; height: 480px; border: 0; border-radius: 12px"></iframe>'
     )
-    entries = [f"- [{title(name)}](live/{name}.html)" for name in names]
-    return "\n".join([frame, "", "On a page of their own:", "", *entries])
+    return "\n".join([shown, "", "On a page of their own:", "", *lines])
 
 
-def main() -> None:
-    names = [name for name in WANTED if name in shipped_names()]
-    for name in names:
+def write_lists(docs: Path = DOCS) -> None:
+    """Write the lists again, from the pages that there are."""
+    for (name, begin, end), text in ((HOME, home(docs)), (SHARE, frame(docs))):
+        before, rest = (docs / name).read_text().split(begin)
+        (docs / name).write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}")
+
+
+def main(names: Sequence[str] = ()) -> None:
+    possible = computable()
+    for name in names or possible:
         written = write_page(make_actor(name), DOCS / "live" / f"{name}.html")
         print(f"{written.path} ({written.path.stat().st_size / 1e6:.2f} MB)", flush=True)
-    page = DOCS / "share.md"
-    before, rest = page.read_text().split(BEGIN)
-    page.write_text(f"{before}{BEGIN}\n{links(names)}\n{END}{rest.split(END)[1]}")
+    for path in (DOCS / "live").glob("*.html"):
+        if path.stem not in possible:
+            path.unlink()
+    write_lists()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

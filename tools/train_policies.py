@@ -3,9 +3,12 @@
     python tools/train_policies.py                 all of them; those of a GPU are passed over where there is none
     python tools/train_policies.py reacher         one
     python tools/train_policies.py --quick --out /tmp/policies reacher     all stages with very little training
+    python tools/train_policies.py --only train,export --jobs 5 ant humanoid ...     side by side on one GPU
+    python tools/train_policies.py --only export ant             of a run that was stopped, or trained elsewhere
 
 Every stage is skipped when its result is there: a run that was stopped is resumed, a finished one is exported, and
-`--again` exports what is there already. Then `python tools/make_see.py` writes docs/policies.md from the cards.
+`--again` exports what is there already. A run's folder without its `checkpoints` is enough to export it elsewhere.
+Ctrl-C and SIGTERM reach every run, which then saves itself.
 """
 
 from __future__ import annotations
@@ -13,10 +16,13 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import tomllib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,11 +31,14 @@ ROOT = Path(__file__).parent.parent
 TABLE = Path(__file__).parent / "policies.toml"
 SHIPPED = ROOT / "src" / "homing" / "policies"
 RECORDS = ROOT / "tests" / "policies" / "shipped.json"
-LARGEST = 2 * 2**20  # bytes of one file
+LARGEST = 2 * 10**6  # bytes of one file
 CAPTION = 21  # pixels at the top and bottom of a film
 LENGTH, CHAINS, QUICK_CHAINS = 5, 512, 8
 SELECTION_SEED = 11  # of the chains on which seeds are compared; the card's are others
-QUICK = ("--steps", "20k", "--evaluations", "1", "--eval-envs", "8", "--prefill-steps", "100")
+QUICK = ("--steps", "12k", "--num-envs", "32", "--batch-size", "32", "--updates-per-step", "0.005")
+QUICK += ("--prefill-steps", "124", "--replay-size", "1240", "--evaluations", "1", "--eval-envs", "8")
+GPU_MEMORY = 0.9  # of the device, for all runs side by side
+STAGES = ("train", "export", "picture", "record")
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,8 @@ class Job:
     out: Path
     cpu: bool
     quick: bool
+    chains: int = CHAINS
+    beside: int = 1  # policies made side by side
 
     @property
     def run(self) -> Path:
@@ -67,8 +78,15 @@ class Job:
         return ("--cpu",) if self.cpu else ()
 
     @property
+    def place(self) -> dict[str, Any]:
+        """Options of `homing`: beside others, a command has a part of the GPU, and its output goes to a file."""
+        if self.beside == 1:
+            return {}
+        return {"log": self.run.with_suffix(".log"), "memory": None if self.cpu else GPU_MEMORY / self.beside}
+
+    @property
     def chain(self) -> tuple[str, ...]:
-        episodes = QUICK_CHAINS if self.quick else CHAINS
+        episodes = QUICK_CHAINS if self.quick else self.chains
         steps = self.recipe.chain_steps // (10 if self.quick else 1)
         return ("--episodes", str(episodes), "--chain", str(LENGTH), "--chain-steps", str(steps))
 
@@ -78,24 +96,68 @@ def recipes() -> dict[str, Recipe]:
     return {row["name"]: Recipe(**row | {"flags": tuple(row["flags"])}) for row in rows}
 
 
-def homing(*arguments: str, read: bool = False) -> str:
-    """A command in a process of its own, so that each has the whole device."""
-    print("$ homing", *arguments, flush=True)
+class Processes:
+    """The commands under way; a signal is passed on to each of them once, and no other is started then."""
+
+    def __init__(self) -> None:
+        self.running: set[subprocess.Popen[str]] = set()
+        self.stopped_by: int | None = None
+
+    def stop(self, signum: int) -> None:
+        self.stopped_by = signum
+        for process in list(self.running):
+            process.send_signal(signum)
+
+    def run(self, command: Sequence[str], **options: Any) -> str:
+        if self.stopped_by is not None:
+            raise SystemExit("stopped")
+        # In a session of its own: a terminal or `timeout` would signal the whole group, and each run twice then.
+        process = subprocess.Popen(command, text=True, start_new_session=True, **options)
+        self.running.add(process)
+        if self.stopped_by is not None:  # just now
+            process.send_signal(self.stopped_by)
+        output, _ = process.communicate()
+        self.running.discard(process)
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command)
+        return output or ""
+
+
+PROCESSES = Processes()
+
+
+def homing(*arguments: str, read: bool = False, log: Path | None = None, memory: float | None = None) -> str:
+    """A command in a process of its own.
+
+    read:   return what it prints
+    log:    where else its output goes to, instead of to the terminal
+    memory: fraction of the GPU's memory, where it shares the device
+    """
+    print("$ homing", *arguments, *(() if log is None else (">", str(log))), flush=True)
     command = [sys.executable, "-m", "homing", *arguments]
-    done = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE if read else None)
-    return done.stdout or ""
+    shared = {} if memory is None else {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{memory:.3f}"}
+    options: dict[str, Any] = {"env": os.environ | shared}
+    if log is None:
+        return PROCESSES.run(command, stdout=subprocess.PIPE if read else None, **options)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "a") as file:
+        return PROCESSES.run(command, stdout=subprocess.PIPE if read else file, stderr=file, **options)
+
+
+def is_trained(job: Job) -> bool:
+    summary = job.run / "summary.json"
+    return summary.exists() and json.loads(summary.read_text())["status"] == "finished"
 
 
 def train(job: Job) -> None:
     """Start the run, or resume it where it was stopped."""
-    summary = job.run / "summary.json"
-    if summary.exists() and json.loads(summary.read_text())["status"] == "finished":
+    if is_trained(job):
         return
     if (job.run / "config.json").exists():
-        homing("resume", str(job.run), *job.device)
+        homing("resume", str(job.run), *job.device, **job.place)
         return
     flags = (*job.recipe.flags, *(QUICK if job.quick else ()))
-    homing("train", job.recipe.agent, job.recipe.env, *flags, "--out", str(job.run), *job.device)
+    homing("train", job.recipe.agent, job.recipe.env, *flags, "--out", str(job.run), *job.device, **job.place)
 
 
 def best(job: Job) -> tuple[int, str]:
@@ -103,7 +165,7 @@ def best(job: Job) -> tuple[int, str]:
     scores: dict[tuple[int, str], float] = {}
     for which in ("last", "best"):
         evaluate = ("eval", str(job.run), "--which", which, "--seed", str(SELECTION_SEED), "--json")
-        found = json.loads(homing(*evaluate, *job.chain, *job.device, read=True))
+        found = json.loads(homing(*evaluate, *job.chain, *job.device, read=True, **job.place))
         scores |= {(row["seed"], which): row.get("reached", -1.0) for row in found["seeds"]}
     print(job.recipe.name, {f"seed {seed}, {which}": round(v, 4) for (seed, which), v in scores.items()})
     return max(scores, key=lambda one: scores[one])
@@ -112,13 +174,12 @@ def best(job: Job) -> tuple[int, str]:
 def export(job: Job) -> None:
     seed, which = best(job)
     chosen = ("--seed", str(seed), "--which", which)
-    homing("export", str(job.run), "--out", str(job.file), "--float16", *chosen, *job.chain, *job.device)
+    written = ("--out", str(job.file), "--float16", *chosen)
+    homing("export", str(job.run), *written, *job.chain, *job.device, **job.place)
     size = job.file.stat().st_size
     if size > LARGEST:
         job.file.unlink()
-        raise SystemExit(
-            f"{job.file.name} would have {size:,} bytes, more than {LARGEST:,}: use smaller networks"
-        )
+        raise SystemExit(f"{job.file.name} has {size:,} bytes, more than {LARGEST:,}: use smaller networks")
 
 
 def draw(job: Job) -> None:
@@ -139,11 +200,10 @@ def record(job: Job) -> None:
     import numpy as np
     from safetensors.numpy import load_file
 
-    import homing as library
+    from homing import load
 
     jax.config.update("jax_platforms", "cpu")  # the GPU is for the commands
-
-    policy, rng = library.load(job.file), np.random.default_rng(7)
+    policy, rng = load(job.file), np.random.default_rng(7)
     state = rng.normal(size=(5, policy.spec.state_dim)).astype(np.float32)
     goal = rng.normal(size=(5, policy.spec.goal_dim)).astype(np.float32)
     arrays = load_file(job.file)
@@ -156,53 +216,94 @@ def record(job: Job) -> None:
     RECORDS.write_text(json.dumps(known | {job.recipe.name: entry}, indent=1) + "\n")
 
 
-def make(job: Job, again: bool) -> None:
-    """All stages of one policy."""
-    train(job)
-    if again or not job.file.exists():
+def make(job: Job, stages: Sequence[str] = STAGES, again: bool = False) -> None:
+    """The stages of one policy."""
+    if "train" in stages:
+        train(job)
+    if "export" in stages and (again or not job.file.exists()):
         export(job)
+    if "picture" in stages and (again or not job.file.with_suffix(".png").exists()):
         draw(job)
-        if job.out == SHIPPED:
-            record(job)
-    print(f"{job.file} is there")
+    if "record" in stages and job.out == SHIPPED:
+        record(job)
+
+
+def make_all(
+    todo: Sequence[Job], jobs: int, stages: Sequence[str] = STAGES, again: bool = False
+) -> list[str]:
+    """Make policies side by side; the names of those that failed or were stopped."""
+
+    def made(job: Job) -> bool:
+        try:
+            make(job, stages, again)
+        except subprocess.CalledProcessError as error:
+            print(f"{job.recipe.name}: homing {error.cmd[3]} ended with code {error.returncode}", flush=True)
+            return False
+        except SystemExit as error:
+            print(f"{job.recipe.name}: {error}", flush=True)
+            return False
+        return True
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return [job.recipe.name for job, ok in zip(todo, pool.map(made, todo), strict=True) if not ok]
 
 
 def has_gpu() -> bool:
     """Asked in another process: this one would keep most of the GPU's memory."""
     ask = [sys.executable, "-c", "import jax; print(jax.default_backend())"]
-    return subprocess.run(ask, check=True, text=True, stdout=subprocess.PIPE).stdout.strip() != "cpu"
+    little = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    return (
+        subprocess.run(ask, check=True, text=True, stdout=subprocess.PIPE, env=little).stdout.strip() != "cpu"
+    )
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    as_it_is = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=as_it_is)
     parser.add_argument("names", nargs="*", choices=[[], *recipes()], help="which policies; all by default")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "shipped", help="folder of their runs")
     parser.add_argument("--out", type=Path, default=SHIPPED, help="folder of the policy files")
-    parser.add_argument("--again", action="store_true", help="export files that are there already")
     parser.add_argument(
-        "--quick", action="store_true", help="little training, to try the stages; needs --out"
+        "--only", default=",".join(STAGES), help="stages, with a comma in between; all of them"
     )
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="make so many side by side")
+    parser.add_argument(
+        "--chains", type=int, default=CHAINS, metavar="N", help="chains of goals of an evaluation"
+    )
+    parser.add_argument("--again", action="store_true", help="export files that are there already")
+    parser.add_argument("--quick", action="store_true", help="little training, to try it all; needs --out")
     options = parser.parse_args(arguments)
+    options.only = options.only.split(",")
+    if not set(options.only) <= set(STAGES):
+        parser.error(f"the stages of --only are {', '.join(STAGES)}")
     if options.quick and options.out == SHIPPED:
         parser.error("--quick would replace the shipped files; give another --out")
     return options
 
 
+def planned(options: argparse.Namespace) -> list[Job]:
+    """What is asked for, without what cannot be trained here."""
+    gpu, names = has_gpu(), options.names or list(recipes())
+    beside = min(options.jobs, len(names))
+    todo = []
+    for recipe in (recipes()[name] for name in names):
+        cpu = recipe.device == "cpu" or not gpu
+        job = Job(recipe, options.runs, options.out, cpu, options.quick, options.chains, beside)
+        if "train" in options.only and cpu and recipe.device == "gpu" and not (job.quick or is_trained(job)):
+            print(f"{recipe.name} needs a GPU and is passed over")
+        else:
+            todo.append(job)
+    return todo
+
+
 def main(arguments: Sequence[str]) -> None:
     options = parsed(arguments)
-    gpu = has_gpu()
-    for name in options.names or recipes():
-        recipe = recipes()[name]
-        if recipe.device == "gpu" and not gpu and not options.quick:
-            print(f"{name} needs a GPU and is passed over")
-            continue
-        options.out.mkdir(parents=True, exist_ok=True)
-        job = Job(
-            recipe, options.runs, options.out, cpu=recipe.device == "cpu" or not gpu, quick=options.quick
-        )
-        make(job, options.again)
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, lambda number, frame: PROCESSES.stop(number))
+    todo = planned(options)
+    options.out.mkdir(parents=True, exist_ok=True)
+    if failed := make_all(todo, options.jobs, options.only, options.again):
+        raise SystemExit(f"not done: {', '.join(failed)}; the same command goes on with them")
 
 
 if __name__ == "__main__":

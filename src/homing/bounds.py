@@ -121,6 +121,7 @@ BOUNDS: dict[str, dict[str, Range]] = {
     "Away": {"distance": LENGTH},
     "Around": {"least": LENGTH, "most": LENGTH},
     "FreeCells": {"spread": LENGTH},
+    "CellPairs": {"least": COUNT, "most": COUNT, "spread": LENGTH},
     "InReach": {"apart": LENGTH},
     "GoalOptions": {"renew": COUNT},
     "Panda": _PANDA | {"start_noise": Range(0, 0.5)},

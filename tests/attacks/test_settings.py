@@ -21,6 +21,7 @@ from homing.config.presets import PRESETS
 from homing.config.run import RunConfig, SaveConfig, run_config
 from homing.envs.arenas import Table
 from homing.envs.bodies import Panda, PandaHand
+from homing.envs.cell_pairs import CellPairs
 from homing.envs.goals import Around, Away, Box, FreeCells, InReach, Points, Ring
 from homing.envs.renewal import GoalOptions
 from homing.envs.tasks import Cube, Grasp, MoveCube, PushPucks, Reach, Soccer
@@ -62,7 +63,7 @@ def test_every_number_has_a_range_that_holds_its_default(kind, name, plain):
 
 
 def test_the_table_names_no_setting_that_does_not_exist():
-    parts = (Ring, Points, Away, Around, FreeCells, InReach, Reach, Soccer, PushPucks, GoalOptions)
+    parts = (Ring, Points, Away, Around, FreeCells, CellPairs, InReach, Reach, Soccer, PushPucks, GoalOptions)
     parts = (*parts, Panda, PandaHand, Cube, Table, MoveCube, Grasp)
     kinds = {kind.__name__: kind for kind in (*OWN, RunConfig, *parts)}
     for owner, known in BOUNDS.items():
@@ -205,6 +206,8 @@ def test_thresholds_are_positive_numbers(make, value):
         lambda: Away(math.inf),
         lambda: Around(1.0, math.inf),
         lambda: FreeCells(spread=math.nan),
+        lambda: CellPairs(least=0),
+        lambda: CellPairs(most=math.nan),
         lambda: GoalOptions(renew=-3),
         lambda: Box((math.nan,), (1.0,)),
     ],

@@ -70,7 +70,7 @@ def test_bench_learner_tells_numbers_that_agree(capsys, tmp_path):
 
 
 @pytest.mark.usefixtures("probe_envs")
-@pytest.mark.parametrize("agent", ["crl", "sac", "td3", "ppo"])
+@pytest.mark.parametrize("agent", ["crl", "srl", "sac", "td3", "ppo"])
 def test_random_inputs_are_those_that_an_agent_learns_from(agent):
     """Only shapes are traced: the whole benchmark of every agent is a slow test."""
     case = bench_case.make_case("walk", 1, agent, "quickstart", num_envs=32)
@@ -88,7 +88,7 @@ def test_random_inputs_are_those_that_an_agent_learns_from(agent):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("probe_envs")
-@pytest.mark.parametrize("agent", ["sac", "td3", "ppo"])
+@pytest.mark.parametrize("agent", ["srl", "sac", "td3", "ppo"])
 def test_bench_learner_measures_every_agent(monkeypatch, agent):
     monkeypatch.setattr(roofline, "peaks", lambda: CEILINGS)
     small = {"num_envs": 8, "unroll_length": 10}
@@ -98,6 +98,31 @@ def test_bench_learner_measures_every_agent(monkeypatch, agent):
     row = bench_learner.bench(case, 0.1)
     assert row["net_dtype"] == "bfloat16"
     assert row["updates_per_second"] > 0 and row["parameters"] > 0 and row["flops_per_update"] > 0
+
+
+@pytest.mark.usefixtures("probe_envs")
+def test_one_command_measures_several_agents_beside_their_plain_programs(capsys, monkeypatch):
+    monkeypatch.setattr(bench_learner, "compiled", lambda case: None)
+    monkeypatch.setattr(bench_learner, "line", lambda row: row["agent"])
+
+    def bench(case, *_, **__):
+        rate = 20.0 if xla._plain.get() else 30.0
+        return {"agent": case.config.agent, "updates_per_second": rate, "net_dtype": case.net_dtype}
+
+    monkeypatch.setattr(bench_learner, "bench", bench)
+    flags = "bench learner --env walk --seeds 1 --preset quickstart --compare --cpu --agent"
+    code, out, err = command(capsys, *shlex.split(flags), "crl", "srl", "sac", "td3")
+    assert code == 0, err
+    assert out.splitlines()[::2] == ["crl", "srl", "sac", "td3"]
+    assert set(out.splitlines()[1::2]) == {"    1.50 times the plain program"}
+
+
+@pytest.mark.usefixtures("probe_envs")
+def test_a_round_has_the_batches_that_training_prepares_at_once():
+    case = bench_case.make_case("walk", 1, "srl", "quickstart", prefetch_bytes=2**20)
+    few = case.plan.prefetch_updates
+    assert 1 <= few < case.plan.updates_per_iteration
+    assert few * case.plan.sizes.batch_bytes <= 2**20 < 4 * few * case.plan.sizes.batch_bytes
 
 
 @pytest.mark.usefixtures("probe_envs", "tiny")
@@ -125,6 +150,30 @@ def test_comparing_measures_the_plain_program_in_float32_too(capsys, monkeypatch
     assert out.splitlines() == ["line", "    1.50 times the plain program"]
     assert measured == [(False, "bfloat16"), (True, "float32")]
     assert not xla._plain.get()
+
+
+@pytest.mark.usefixtures("probe_envs", "tiny")
+def test_training_is_compared_to_itself_without_kernels(capsys, monkeypatch, tmp_path):
+    measured = []
+
+    def bench(case, *_, **__):
+        measured.append((xla._plain.get(), xla._without_kernels.get(), case.net_dtype))
+        return {"env_steps_per_second": 30.0 if len(measured) % 2 else 20.0, "net_dtype": "bfloat16"}
+
+    monkeypatch.setattr(bench_train, "start", lambda *_, net, **__: SimpleNamespace(net_dtype=net["dtype"]))
+    monkeypatch.setattr(bench_train, "bench", bench)
+    monkeypatch.setattr(bench_train, "line", lambda row: "line")
+    flags = (
+        f"bench train --env walk --seeds 2 --preset tiny --net-dtype bfloat16 --cpu --out {tmp_path / 't'}"
+    )
+    code, out, err = command(capsys, *shlex.split(flags), "--compare-kernels")
+    assert code == 0, err
+    assert out.splitlines() == ["line", "    1.50 times the same without our kernels"]
+    assert measured == [(False, False, "bfloat16"), (False, True, "bfloat16")]
+    row = json.loads((tmp_path / "t").read_text())[0]
+    assert row["without_kernels"]["env_steps_per_second"] == 20 and row["times_without_kernels"] == 1.5
+    code, _, err = command(capsys, *shlex.split(flags), "--compare-kernels", "--compare")
+    assert code == 2 and "one of them" in err
 
 
 def test_learners_that_do_not_fit_are_refused(monkeypatch):
@@ -188,7 +237,7 @@ def physics_row(id, count):
 
 def test_physics_is_compared_to_itself_without_kernels(capsys, tmp_path, monkeypatch):
     """On a machine that takes four times as long without them, and compiles in groups."""
-    monkeypatch.setattr(xla, "kernels", lambda: not xla._plain.get())
+    monkeypatch.setattr(xla, "kernels", lambda: not xla._without_kernels.get())
     monkeypatch.setattr(programs, "groups", lambda cases: [list(cases)])
     monkeypatch.setattr(bench_physics, "_compile_run", lambda *_: 1.0 if xla.kernels() else 4.0)
     monkeypatch.setattr(bench_physics, "_time", lambda run, state, repeats: (run, state))
@@ -202,6 +251,16 @@ def test_physics_is_compared_to_itself_without_kernels(capsys, tmp_path, monkeyp
         assert (row["num_envs"], row["kernels"], row["compiled_beside"]) == (count, True, 1)
         assert row["steps_per_second"] == 256 * count and row["times_plain"] == 4
         assert row["plain"] == {"steps_per_second": 64 * count}
+
+
+def test_the_cost_of_auto_reset_need_not_be_measured(capsys, tmp_path, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(bench_physics, "_compile_run", lambda *given: compiled.append(given) or 2.0)
+    monkeypatch.setattr(bench_physics, "_time", lambda run, state, repeats: (run, state))
+    flags = ["bench", "physics", "--env", "reacher", "--num-envs", "2", "--out", tmp_path / "p"]
+    code, out, _ = command(capsys, *flags, "--no-reset-cost")
+    assert code == 0 and len(compiled) == 1 and "auto-reset" not in out
+    assert "reset_fraction" not in json.loads((tmp_path / "p").read_text())[0]
 
 
 @pytest.mark.parametrize("together", [1, 8])

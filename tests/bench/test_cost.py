@@ -103,6 +103,15 @@ def test_slices_and_a_librarys_own_room_are_not_traffic():
     assert size_of("(f32[2,3]{1,0}, bf16[4]{0}, pred[])") == 24 + 8 + 1
 
 
+def test_a_fusion_that_runs_beside_others_is_one_launch():
+    apart = GPU_LIKE.replace(
+        "  %f = f32[64]{0} fusion(%x, %i), kind=kLoop, calls=%fused\n",
+        "  %b = ((f32[8,64]{1,0}, s32[]), f32[64]{0}, u32[]) fusion-start(%x, %i), kind=kLoop, calls=%fused\n"
+        "  %f = f32[64]{0} fusion-done(%b)\n",
+    )
+    assert "fusion-done" in apart and cost(apart) == cost(GPU_LIKE)
+
+
 def test_a_profile_counts_kernels_of_gpus_alone():
     def plane(name, **lines):
         lines = [

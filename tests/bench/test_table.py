@@ -1,5 +1,6 @@
 """Several measurements in one command: what is compiled together, in which order, how twins are paired."""
 
+import contextlib
 import threading
 from types import SimpleNamespace
 
@@ -29,7 +30,7 @@ def job(name, told, plain=False):
         told.append(("measure", made, beside, bool(xla.options()), threading.current_thread().name))
         return {"name": made, "rate": 1.0 if plain else 3.0, "net_dtype": "float32"}
 
-    return Job(make, measure, plain)
+    return Job(make, measure, xla.plain if plain else contextlib.nullcontext)
 
 
 def test_the_first_is_compiled_alone_and_the_others_in_groups_before_they_are_measured(as_on_a_gpu):

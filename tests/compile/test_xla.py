@@ -65,6 +65,13 @@ def test_kernels_can_be_turned_off_and_asked_for(as_on_an_h200, monkeypatch):
         assert not xla.kernels()
     monkeypatch.setenv(xla.KERNELS, "all")
     assert xla.kernels() and xla.kernels(asked_for=True)
+    with xla.without_kernels():
+        assert not xla.kernels() and not xla.kernels(asked_for=True)
+        assert xla.options() == xla.GRAPHS, "all else is as usual"
+    monkeypatch.setattr(xla.cuda, "library", lambda: "there is one")
+    assert xla.cuda_kernels() and xla.cuda_kernels(asked_for=True)
+    monkeypatch.setenv(xla.KERNELS, "physics")
+    assert xla.kernels(asked_for=True) and xla.cuda_kernels() and not xla.cuda_kernels(asked_for=True)
     monkeypatch.setenv(xla.KERNELS, "0")
     assert not xla.kernels()
 

@@ -98,7 +98,17 @@ def test_goal_distances_equal_a_loop_over_the_episode(stored):
     assert np.isinf(wanted).any() and np.isfinite(wanted).any()
 
 
-@pytest.mark.parametrize("dwell", [1, 3])
+def test_nearness_counts_the_radii_that_contain_each_step_up_to_the_horizon(stored):
+    radii = (RADIUS, RADIUS / 2, 2 * RADIUS)
+    found = np.asarray(stored.view.nearness(stored.index, stored.goals, radii, HORIZON))
+    wanted = np.asarray([stored.distances(*each) for each in stored.each()])
+    assert found.dtype == np.int8 and found.shape[1] % 128 == 0
+    counts = np.sum(wanted[..., None] <= np.asarray(radii, np.float32), axis=-1)
+    np.testing.assert_array_equal(found[:, : HORIZON + 1], counts)
+    assert not found[:, HORIZON + 1 :].any() and {0, 1, 2, 3} == set(counts.ravel())
+
+
+@pytest.mark.parametrize("dwell", [1, 2, 3, 6])
 def test_first_reach_equals_a_loop_over_the_episode(stored, dwell):
     radius = RADIUS if dwell == 1 else 1.5
     found = stored.view.first_reach(stored.index, stored.goals, radius, HORIZON, dwell)
@@ -114,7 +124,7 @@ def test_first_reach_equals_a_loop_over_the_episode(stored, dwell):
         assert bool(found.terminated[i]) == (not held and falls and remaining <= HORIZON)
         kinds.add((bool(held), bool(found.terminated[i])))
         kinds.add(("at once", bool(held) and held[0] == 0))
-    if stored.steps > LENGTH:
+    if stored.steps > LENGTH and dwell < 6:
         assert kinds == {(True, False), (False, True), (False, False), ("at once", True), ("at once", False)}
 
 

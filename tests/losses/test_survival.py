@@ -14,6 +14,7 @@ from homing.losses.survival import (
     hazard_log_likelihood,
     huber,
     log_survival,
+    nested_radii,
     occupancy_labels,
     time_bins,
     time_to_goal_value,
@@ -156,8 +157,11 @@ def test_occupancy_labels_equal_a_loop_over_the_bins():
     terminates = rng.random(count) < 0.5
     distance = np.abs(rng.normal(size=(count, horizon + 1))).astype(np.float32)
     distance[np.arange(horizon + 1) > remaining[:, None]] = np.inf
+    radii = np.asarray(nested_radii(radius))
+    inside = np.sum(distance[..., None] <= radii, axis=-1).astype(np.int8)
+    inside[:, horizon] = 3  # the horizon itself is in no bin
     near, observed = occupancy_labels(
-        jnp.asarray(distance), jnp.asarray(remaining), jnp.asarray(terminates), radius, edges
+        jnp.asarray(inside), jnp.asarray(remaining), jnp.asarray(terminates), len(radii), edges
     )
     assert near.shape == observed.shape == (count, len(edges) - 1)
     for i in range(count):

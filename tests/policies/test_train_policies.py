@@ -2,7 +2,11 @@
 
 import importlib.util
 import json
+import signal
+import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -33,7 +37,7 @@ def job(tool, tmp_path):
 def commands(tool, monkeypatch):
     """What would be executed."""
     done = []
-    monkeypatch.setattr(tool, "homing", lambda *arguments, read=False: done.append(arguments) or "")
+    monkeypatch.setattr(tool, "homing", lambda *arguments, **options: done.append(arguments) or "")
     return done
 
 
@@ -68,7 +72,7 @@ def test_the_seed_and_checkpoint_with_most_goals_of_a_chain_are_exported(tool, j
     rows = {"last": [(0, 0.9), (1, 0.7)], "best": [(0, 0.8), (1, 0.97)]}
     exported = []
 
-    def homing(*arguments, read=False):
+    def homing(*arguments, **options):
         if arguments[0] == "eval":
             which = arguments[arguments.index("--which") + 1]
             return json.dumps({"seeds": [{"seed": s, "reached": v} for s, v in rows[which]]})
@@ -87,11 +91,68 @@ def test_the_seed_and_checkpoint_with_most_goals_of_a_chain_are_exported(tool, j
     assert not job.file.exists()
 
 
-def test_a_file_that_is_there_stays(tool, job, commands, monkeypatch):
-    monkeypatch.setattr(tool, "train", lambda job: None)
+def test_a_file_that_is_there_stays(tool, job, commands):
     job.file.write_bytes(b"x")
-    tool.make(job, again=False)
+    job.file.with_suffix(".png").write_bytes(b"x")
+    tool.make(job, ["export", "picture", "record"])
     assert commands == []
+
+
+def test_runs_side_by_side_share_the_gpu_and_write_their_output_to_files(tool, tmp_path, monkeypatch):
+    seen = {}
+
+    def homing(*arguments, **options):
+        seen[Path(arguments[arguments.index("--out") + 1]).name] = options
+        if "humanoid_anywhere" in arguments:
+            raise subprocess.CalledProcessError(1, ["python", "-m", "homing", *arguments])
+
+    monkeypatch.setattr(tool, "homing", homing)
+    todo = [
+        tool.Job(tool.recipes()[name], tmp_path, tmp_path, cpu=False, quick=False, beside=2)
+        for name in ("ant", "humanoid")
+    ]
+    assert tool.make_all(todo, 2, ["train"]) == ["humanoid"]  # the other was trained all the same
+    assert seen["ant"] == {"log": tmp_path / "ant.log", "memory": tool.GPU_MEMORY / 2}
+    alone = tool.Job(tool.recipes()["ant"], tmp_path, tmp_path, cpu=False, quick=False)
+    assert alone.place == {}  # all of the GPU, and its output on the terminal
+
+
+def test_a_signal_reaches_every_command_once_and_no_other_is_started(tool):
+    program = (
+        "import signal, time\n"
+        "signals = []\n"
+        "signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))\n"
+        "print('ready', flush=True)\n"
+        "while not signals: time.sleep(0.01)\n"
+        "time.sleep(0.2)\n"
+        "print(len(signals))\n"
+    )
+    processes = tool.Processes()
+
+    def stop_when_ready():
+        while not processes.running:
+            time.sleep(0.01)
+        time.sleep(1)
+        processes.stop(signal.SIGTERM)
+
+    threading.Thread(target=stop_when_ready).start()
+    found = processes.run([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert found.split() == ["ready", "1"]
+    with pytest.raises(SystemExit):
+        processes.run([sys.executable, "-c", "print(1)"])
+
+
+def test_runs_that_were_trained_elsewhere_are_exported_without_a_gpu(tool, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tool, "has_gpu", lambda: False)
+    asked = ["--runs", str(tmp_path), "--out", str(tmp_path), "ant", "ant_u4_maze"]
+    assert tool.planned(tool.parsed(asked)) == []
+    assert "ant needs a GPU" in capsys.readouterr().out
+    (tmp_path / "ant").mkdir()
+    (tmp_path / "ant" / "summary.json").write_text('{"status": "finished"}')
+    assert [job.recipe.name for job in tool.planned(tool.parsed(asked))] == ["ant"]
+    forced = tool.planned(tool.parsed([*asked, "--only", "export", "--chains", "64"]))
+    assert [(job.recipe.name, job.cpu) for job in forced] == [("ant", True), ("ant_u4_maze", True)]
+    assert forced[0].chain[:2] == ("--episodes", "64")
 
 
 def test_a_quick_try_never_replaces_what_is_shipped(tool, capsys):

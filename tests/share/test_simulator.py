@@ -7,11 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from share_helpers import needs_node, run_goals, run_program
+from share_reference import track
 
 from homing.envs import make
 from homing.envs.goal_space import goal_space
+from homing.policies import find_policies
 from homing.share.simulator import MAP_BATCH, Traced, simulator, why_recorded
 from homing.share.sources import make_actor
+from homing.types import Obs
 from homing.viz.video import environment_actor
 
 CLOSE = 1e-3  # metres
@@ -45,6 +48,23 @@ def test_a_policy_takes_the_same_way(actor, made):
     for own, (pos, distance) in zip(found, python_track(actor, made, 100), strict=True):
         np.testing.assert_allclose(own["pos"], pos, atol=CLOSE)
         np.testing.assert_allclose(own["distance"], distance, atol=CLOSE)
+
+
+@needs_node
+def test_in_the_same_order_of_operations_the_way_is_the_same_to_the_last_bit(actor, made):
+    start = {name: made.resets[name][0] for name in (*made.carry, "goal")}
+    found = run_program(made.program, start, ["step"], ["pos"], times=20)
+    leaves = [made.resets[n][:1] for n in made.carry]
+    places, _ = track(Traced(actor), start["goal"], leaves, 20)
+    np.testing.assert_array_equal([one["pos"] for one in found], places)
+
+
+def test_networks_compute_in_float32_whatever_they_were_trained_in():
+    actor = make_actor("ant")
+    assert find_policies("ant").settings.actor_net.dtype == "bfloat16"
+    state = jnp.ones((1, actor.env.spec.state_dim)), jnp.ones((1, actor.env.spec.goal_dim))
+    program = jax.make_jaxpr(lambda s, g: actor.act(actor.learner, Obs(s, g), jax.random.key(0)))(*state)
+    assert "bf16" not in str(program)
 
 
 @needs_node

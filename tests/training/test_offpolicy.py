@@ -126,8 +126,8 @@ def test_a_fraction_of_the_environments_acts_greedily(greedy, envs):
         dataclasses.replace(CONFIG, greedy_env_fraction=greedy, total_steps=400), TwoMinded()
     )
     stored = np.asarray(train.replay.action)[: plan.prefill_iterations + 1]
-    np.testing.assert_array_equal(stored[..., :envs, :], -1)
-    np.testing.assert_array_equal(stored[..., envs:, :], 1)
+    np.testing.assert_array_equal(stored[:, :envs], -1)
+    np.testing.assert_array_equal(stored[:, envs:], 1)
 
 
 class HindsightWitness(Witness):

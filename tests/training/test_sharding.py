@@ -65,7 +65,7 @@ def test_four_devices_learn_what_one_does(surroundings):
     one, both, lanes = json.loads(done.stdout.splitlines()[-1])
     assert (one["mesh"], both["mesh"], lanes["mesh"]) == (None, [2, 2], [1, 4])
     assert (one["devices"], both["devices"], lanes["devices"]) == (1, 4, 4)
-    assert "seeds" in both["ring"] and "lanes" in both["ring"]
+    assert "seeds" in both["ring"] and "envs" in both["ring"]
     for told in (both, lanes):
         for ours, theirs in zip(told["curves"], one["curves"], strict=True):
             for name in theirs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import jax
@@ -74,6 +75,14 @@ class ReplayView(Protocol):
 
     def goal_distances(self, index: TransitionIndex, goal: Array, horizon: int) -> Array:
         """[B, horizon + 1] distances to the goal, 0, 1, … steps ahead; infinite past what is stored."""
+        ...
+
+    def nearness(self, index: TransitionIndex, goal: Array, radii: Sequence[float], horizon: int) -> Array:
+        """[B, ≥ horizon + 1] int8: how many of the radii contain the episode, 0, 1, … steps ahead; else 0."""
+        ...
+
+    def first_near(self, index: TransitionIndex, near: Array, horizon: int, dwell: int = 1) -> FirstReach:
+        """When `nearness` is first positive (for `dwell` steps), or that it never is."""
         ...
 
     def first_reach(

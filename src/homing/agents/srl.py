@@ -107,6 +107,7 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
         self.config, self.spec, self.chunk = config, spec, config.chunk
         self.relabel = Relabel("future", gamma=config.goal_gamma)
         self.radius = spec.threshold
+        self.radii = survival.nested_radii(self.radius)
         self.action_size = config.chunk * spec.action_dim
         self.target_entropy = config.entropy_target * self.action_size
         self.edges = survival.time_bins(config.horizon, config.hazard_bins)
@@ -119,14 +120,13 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
                 "actor": Member(config.actor_net, spec.state_dim + spec.goal_dim, 2 * self.action_size),
             }
         )
-        self.head = SurvivalHead(config.head_net, len(self.edges) - 1, len(self.occupancy_edges) - 1)
+        self.head = SurvivalHead(config.head_net, dim, len(self.edges) - 1, len(self.occupancy_edges) - 1)
 
     def init(self, key: Key) -> Fit:
         k_nets, k_head = jax.random.split(key)
-        blank = jnp.zeros((1, self.config.representation_dim), jnp.float32)
         params = {
             "nets": self.nets.init(k_nets),
-            "head": self.head.init(k_head, blank, blank)["params"],
+            "head": self.head.init(k_head),
             "log_alpha": jnp.zeros((), jnp.float32),
         }
         return Fit.start(params)
@@ -144,11 +144,7 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
         """What the critic says of reaching goals."""
         (phi,) = self.nets(params["nets"], phi=_join(obs.state, action))
         (psi,) = self.nets(params["nets"], psi=obs.goal)
-        return self._head(params, self._split(phi)[0], psi)
-
-    def _head(self, params: Any, phi: Array, psi: Array) -> Prediction:
-        prediction: Any = self.head.apply({"params": params["head"]}, phi, psi)
-        return prediction
+        return self.head(params["head"], self._split(phi)[0], psi)
 
     def _split(self, phi: Array) -> tuple[Array, Array | None]:
         """φ itself, and the logit of Z where it is learned."""
@@ -164,14 +160,14 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
 
     def sample(self, replay: ReplayView, index: TransitionIndex, key: Key) -> SRLBatch:
         config, goal = self.config, self.goals(replay, index, key)
-        first = replay.first_reach(index, goal, self.radius, config.horizon, config.dwell)
+        near = replay.nearness(index, goal, self.radii, config.horizon)
+        first = replay.first_near(index, near, config.horizon, config.dwell)
         # A fall is known to never reach the goal; a cut episode is known only so far, if that is to count.
         never = first.terminated if config.true_censoring else ~first.reached
         first = first._replace(steps=jnp.where(never, config.horizon, first.steps))
-        distance = replay.goal_distances(index, goal, config.horizon)
         fails = replay.terminates(index) & (index.remaining <= config.horizon)
         occupancy, observed = survival.occupancy_labels(
-            distance, index.remaining, fails, self.radius, self.occupancy_edges
+            near, index.remaining, fails, len(self.radii), self.occupancy_edges
         )
         return SRLBatch(
             obs=Obs(replay.states(index), goal),
@@ -229,7 +225,7 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
     def _critic_loss(self, params: Any, phi: Array, psi: Array, batch: SRLBatch) -> tuple[Array, Metrics]:
         config = self.config
         phi, logit = self._split(phi)
-        prediction = self._head(params, phi, psi)
+        prediction = self.head(params["head"], phi, psi)
         likelihood = survival.hazard_log_likelihood(
             prediction.arrived, prediction.hazard, batch.first, self.edges
         )
@@ -272,7 +268,7 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
         params, psi = lax.stop_gradient((params, psi))
         (phi,) = self.nets(params["nets"], phi=_join(state, action))
         phi, logit = self._split(phi)
-        prediction = self._head(params, phi, psi)
+        prediction = self.head(params["head"], phi, psi)
         value = self._time_value(prediction)
         metrics = {"value": jnp.mean(value), "fails": _mean(batch.fails, batch.whole)}
         if config.occupancy_weight != 0:

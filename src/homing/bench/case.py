@@ -19,6 +19,7 @@ from homing.errors import ConfigError, unknown
 from homing.networks import COMPUTE_DTYPES, nets_of
 from homing.system.doctor import free_bytes
 from homing.training.build import environment
+from homing.training.offpolicy import batch_bytes
 from homing.types import bytes_of
 
 
@@ -61,10 +62,15 @@ def config_of(
 def make_case(env: str, seeds: int, *given: Any, **changes: Any) -> Case:
     """The case of a `config_of` with these arguments."""
     config = config_of(env, seeds, *given, **changes)
-    spec = environment(config, config.env, 1).spec
+    one = environment(config, config.env, 1)
+    spec = one.spec
     made = make_agent(config.settings, spec)
     learner = jax.eval_shape(made.init, jax.eval_shape(lambda: jax.random.key(0)))
-    sizes = Sizes(spec.state_dim, spec.action_dim, spec.goal_dim, learner_bytes=bytes_of(learner))
+    # As many batches in a round as training prepares at once.
+    each = batch_bytes(config.train, one, made) if isinstance(config.train, TrainConfig) else 0
+    sizes = Sizes(
+        spec.state_dim, spec.action_dim, spec.goal_dim, learner_bytes=bytes_of(learner), batch_bytes=each
+    )
     return Case(config, made, _plan(config.train, made, sizes, seeds), spec, net_dtype(config.settings))
 
 

@@ -26,24 +26,30 @@ class Case(NamedTuple):
     steps: int
     state: EnvState
     run: Callable[[EnvState], EnvState]
-    without: Callable[[EnvState], EnvState]
-    """The same without auto-reset."""
+    without: Callable[[EnvState], EnvState] | None
+    """The same without auto-reset, if its cost is to be measured."""
     plain: Callable[[EnvState], EnvState] | None
     """The same without the library's GPU kernels, if they are to be compared."""
     compile_results: Mapping[str, Any]
 
 
 def physics_rows(
-    cases: Sequence[tuple[str, int]], steps: int, repeats: int, physics: str | None, compare: bool
+    cases: Sequence[tuple[str, int]],
+    steps: int,
+    repeats: int,
+    physics: str | None,
+    compare: bool,
+    reset_cost: bool = True,
 ) -> Iterator[dict[str, Any] | Exception]:
     """One row, or the error, for each environment id and number of environments; compiled in groups on a GPU.
 
-    compare: add the ratio to the same without the library's GPU kernels
+    compare:    add the ratio to the same without the library's GPU kernels
+    reset_cost: measure the fraction of auto-reset too, which compiles one more program
     """
     check_value("repeats", repeats)
 
     def maker(case: tuple[str, int]) -> Callable[[int], Case]:
-        return lambda beside: prepare(*case, steps, physics, compare)
+        return lambda beside: prepare(*case, steps, physics, compare, reset_cost)
 
     for get, beside in in_groups([maker(case) for case in cases]):
         try:
@@ -59,7 +65,12 @@ def bench_physics(env_id: str, num_envs: int, steps: int = 256, repeats: int = 5
 
 
 def prepare(
-    env_id: str, num_envs: int, steps: int, physics: str | None = None, compare: bool = False
+    env_id: str,
+    num_envs: int,
+    steps: int,
+    physics: str | None = None,
+    compare: bool = False,
+    reset_cost: bool = True,
 ) -> Case:
     """Compile reset and steps of an environment."""
     check_value("steps", steps)
@@ -72,12 +83,13 @@ def prepare(
     step = env.advance if env.blocks(steps) else env.step
     run = _compile_run(env, step, state, steps, env.refill)
     results = {
+        "graphs": bool(xla.options()),
         "kernels": xla.kernels(),
         "compile_seconds": time.perf_counter() - begin,
         "reset_compile_seconds": reset_seconds,
     }
-    without = _compile_run(env, env._move, state, steps)
-    with xla.plain():
+    without = _compile_run(env, env._move, state, steps) if reset_cost else None
+    with xla.without_kernels():
         plain = _compile_run(env, step, state, steps, env.refill) if compare else None
     return Case(env, steps, state, run, without, plain, results)
 
@@ -86,7 +98,6 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
     """Time a case; `reset_fraction` is the fraction of a step spent on auto-reset, 1 − (time without)/(time with)."""
     env, steps = case.env, case.steps
     seconds, state = _time(case.run, case.state, repeats)
-    bare, _ = _time(case.without, state, repeats)
     row = {
         "env": env.id,
         "physics": env.spec.physics,
@@ -94,11 +105,12 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
         "steps": steps,
         "steps_per_second": steps * env.num_envs / seconds,
         "milliseconds_per_step": 1e3 * seconds / steps,
-        "reset_fraction": 1.0 - bare / seconds,
         **case.compile_results,
         "bytes_per_env": bytes_of(state) / env.num_envs,
         **hardware.describe(),
     }
+    if case.without is not None:
+        row["reset_fraction"] = 1.0 - _time(case.without, state, repeats)[0] / seconds
     if case.plain is None:
         return row
     plain, _ = _time(case.plain, case.state, repeats)
@@ -109,7 +121,7 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
 def _compile_run(
     env: GoalEnv, step: Callable, state: EnvState, steps: int, after_block: Callable = lambda state: state
 ) -> Callable:
-    """A compiled function of `steps` steps with random actions, in blocks as in training."""
+    """A compiled function of `steps` steps with random actions, in blocks and with the options of training."""
     blocks = env.blocks(steps) or 1
 
     def run(state: EnvState) -> EnvState:
@@ -119,7 +131,7 @@ def _compile_run(
         block = lambda _, state: after_block(jax.lax.fori_loop(0, steps // blocks, body, state))
         return jax.lax.fori_loop(0, blocks, block, state)
 
-    return jax.jit(run).lower(state).compile()
+    return xla.build(jax.jit(run).lower(state))
 
 
 def _time(run: Callable, state: EnvState, repeats: int) -> tuple[float, EnvState]:

@@ -69,6 +69,14 @@ class Point(NamedTuple):
     net: Mapping[str, Any] | None = None
 
 
+def net_of(name: str) -> dict[str, Any]:
+    """Settings of a network by its name in `NETS`."""
+    known = {name: net for own in NETS.values() for name, net in own.items()}
+    if name not in known:
+        raise unknown("network", name, known)
+    return known[name]
+
+
 def points(what: str, seeds: tuple[int, ...], envs: tuple[int, ...], nets: tuple[str, ...]) -> list[Point]:
     """All points in the order of measurement; an empty `nets` selects all of `NETS`."""
     if what not in (*QUANTITIES, "all"):
@@ -78,8 +86,7 @@ def points(what: str, seeds: tuple[int, ...], envs: tuple[int, ...], nets: tuple
             check_value(name, count)
     known = {name: (family, net) for family, own in NETS.items() for name, net in own.items()}
     for name in nets:
-        if name not in known:
-            raise unknown("network", name, known)
+        net_of(name)
     found = {
         "seeds": [Point("seeds", n, "seeds", seeds=n) for n in sorted(seeds)],
         "envs": [Point("envs", n, "envs", num_envs=n) for n in sorted(envs)],

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from homing.bench import learner as bench_learner
 from homing.bench import train as bench_train
@@ -18,6 +18,11 @@ from homing.envs.registry import get_spec
 from homing.envs.scene import check_pipeline
 
 Row = dict[str, Any]
+Compare = Literal["plain", "without_kernels"]
+TWINS: Mapping[Compare, Callable[[], contextlib.AbstractContextManager[None]]] = {
+    "plain": xla.plain,
+    "without_kernels": xla.without_kernels,
+}
 
 
 class Job(NamedTuple):
@@ -27,21 +32,18 @@ class Job(NamedTuple):
     """(beside) -> the case to measure; compiled, unless it is alone"""
     measure: Callable[..., Row]
     """(case, beside) -> row"""
-    plain: bool = False
-    """Compile with XLA's defaults, without the library's options and kernels."""
+    compilation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    """Options of the compiler that it is made and measured with."""
 
     def made(self, beside: int) -> Any:
         """Make the case, under the job's compilation options."""
-        with self._compilation():
+        with self.compilation():
             return self.make(beside)
 
     def row(self, made: Any, beside: int) -> Row:
         """Measure the case, under the job's compilation options."""
-        with self._compilation():
+        with self.compilation():
             return self.measure(made, beside=beside)
-
-    def _compilation(self) -> contextlib.AbstractContextManager[None]:
-        return xla.plain() if self.plain else contextlib.nullcontext()
 
 
 def rows(jobs: Sequence[Job]) -> Iterator[Row]:
@@ -51,14 +53,14 @@ def rows(jobs: Sequence[Job]) -> Iterator[Row]:
         yield job.row(get(), beside)
 
 
-def compared(jobs: Sequence[Job], rate: str) -> Iterator[Row]:
-    """Rows of the even jobs, each with the ratio to the following job, its plain counterpart."""
+def compared(jobs: Sequence[Job], rate: str, twin: str = "plain") -> Iterator[Row]:
+    """Rows of the even jobs, each with the ratio to the following job, its counterpart called `twin`."""
     measured = rows(jobs)
     for row in measured:
-        plain = next(measured)
+        other = next(measured)
         yield row | {
-            "plain": {rate: plain[rate], "net_dtype": plain["net_dtype"]},
-            "times_plain": row[rate] / plain[rate],
+            twin: {rate: other[rate], "net_dtype": other["net_dtype"]},
+            f"times_{twin}": row[rate] / other[rate],
         }
 
 
@@ -69,12 +71,13 @@ def train_rows(
     seconds: float,
     breakdown: bool = True,
     evaluation: bool = True,
-    compare: bool = False,
+    compare: Compare | None = None,
 ) -> Iterator[Row]:
     """One row for each environment and number of seeds.
 
     given:   other arguments of `bench_train.start`
-    compare: add the ratio to training in float32 with XLA's defaults
+    compare: add the ratio to training in float32 with XLA's defaults ("plain"), or to the same without custom
+             kernels ("without_kernels")
     """
 
     def make(what: tuple[str, int], more: Mapping[str, Any], beside: int) -> bench_train.Case:
@@ -88,10 +91,11 @@ def train_rows(
     for i, what in enumerate(asked):
         measure = partial(bench_train.bench, seconds=seconds, fresh=i == 0, breakdown=breakdown)
         jobs.append(Job(partial(make, what, {"evaluation": evaluation, "net": net}), measure))
-        if compare:
+        if compare is not None:
+            same = {"net": net} if compare == "without_kernels" else {}
             twin = partial(bench_train.bench, seconds=seconds, breakdown=False)
-            jobs.append(Job(partial(make, what, {"evaluation": False}), twin, plain=True))
-    return compared(jobs, "env_steps_per_second") if compare else rows(jobs)
+            jobs.append(Job(partial(make, what, {"evaluation": False, **same}), twin, TWINS[compare]))
+    return rows(jobs) if compare is None else compared(jobs, "env_steps_per_second", compare)
 
 
 def _check(configs: Sequence[RunConfig]) -> None:
@@ -100,14 +104,16 @@ def _check(configs: Sequence[RunConfig]) -> None:
         check_pipeline(get_spec(config.env), config.physics)
 
 
-def learner_rows(cases: Sequence[Case], twins: Sequence[Case], seconds: float) -> Iterator[Row]:
-    """One row for each case; `twins`, if given, are the same cases in float32 for comparison."""
+def learner_rows(
+    cases: Sequence[Case], twins: Sequence[Case], seconds: float, compare: Compare = "plain"
+) -> Iterator[Row]:
+    """One row for each case; `twins`, if given, are their counterparts, compiled as `compare` says."""
 
-    def job(case: Case, plain: bool = False) -> Job:
+    def job(case: Case, compilation: Callable = contextlib.nullcontext) -> Job:
         make = lambda beside: bench_learner.compiled(case)
-        return Job(make, lambda ready, beside: bench_learner.bench(case, seconds, ready), plain)
+        return Job(make, lambda ready, beside: bench_learner.bench(case, seconds, ready), compilation)
 
     if not twins:
         return rows([job(case) for case in cases])
-    pairs = [(job(case), job(twin, plain=True)) for case, twin in zip(cases, twins, strict=True)]
-    return compared([one for pair in pairs for one in pair], "updates_per_second")
+    pairs = [(job(case), job(twin, TWINS[compare])) for case, twin in zip(cases, twins, strict=True)]
+    return compared([one for pair in pairs for one in pair], "updates_per_second", compare)

@@ -12,6 +12,7 @@ import tyro
 from homing.bounds import check_values
 from homing.cli.arguments import Flag, Json
 from homing.cli.paths import check_file
+from homing.errors import ConfigError
 
 Dtype = Literal["float32", "bfloat16"]
 bench_app = tyro.extras.SubcommandApp()
@@ -60,8 +61,16 @@ def _check_counts(seconds: float, seeds: tuple[int, ...] = (), num_envs: int | N
         check_values(seeds=count)
 
 
+def _twin(compare: bool, compare_kernels: bool) -> Literal["plain", "without_kernels"] | None:
+    """The program that each is compared with."""
+    if compare and compare_kernels:
+        raise ConfigError("--compare and --compare-kernels are two measurements; give one of them")
+    return "plain" if compare else "without_kernels" if compare_kernels else None
+
+
 def _ratio(row: dict[str, Any]) -> str:
-    return f"\n    {row['times_plain']:.2f} times the plain program" if "times_plain" in row else ""
+    said = {"times_plain": "the plain program", "times_without_kernels": "the same without our kernels"}
+    return "".join(f"\n    {row[name]:.2f} times {what}" for name, what in said.items() if name in row)
 
 
 @bench_app.command(name="physics")
@@ -72,6 +81,7 @@ def physics(
     repeats: int = 5,
     physics: str | None = None,
     compare: bool = False,
+    reset_cost: bool = True,
     json_: Json = False,
     out: Path | None = None,
 ) -> None:
@@ -87,6 +97,7 @@ def physics(
         repeats: timed runs, of which the median is reported
         physics: physics pipeline, instead of the environments' default
         compare: measure each again without custom kernels, and report the ratio
+        reset_cost: measure the fraction of auto-reset too, which compiles one more program
         json_: print JSON instead of a table
         out: also write the JSON to this file
     """
@@ -99,7 +110,7 @@ def physics(
         check_values(num_envs=count, steps=steps, repeats=repeats)
     output, failed = _Rows(json_, out), []
     cases = [(id, count) for id in ids for count in num_envs]
-    rows = bench_physics.physics_rows(cases, steps, repeats, physics, compare)
+    rows = bench_physics.physics_rows(cases, steps, repeats, physics, compare, reset_cost)
     for (id, count), row in zip(cases, rows, strict=True):
         if not isinstance(row, Exception):
             output.add(row, _physics_line(row))
@@ -117,9 +128,10 @@ def physics(
 
 
 def _physics_line(row: dict[str, Any]) -> str:
+    reset = f"auto-reset {row['reset_fraction']:6.1%}  " if "reset_fraction" in row else ""
     return (
         f"{row['env']:24s} {row['num_envs']:6d} envs  {row['steps_per_second']:12,.0f} steps/s  "
-        f"{row['milliseconds_per_step']:8.3f} ms a step  auto-reset {row['reset_fraction']:6.1%}  "
+        f"{row['milliseconds_per_step']:8.3f} ms a step  {reset}"
         f"compiled in {row['compile_seconds']:5.1f} s  {row['bytes_per_env']:7.0f} B/env"
         f"{_ratio(row)}"
     )
@@ -142,6 +154,7 @@ def train(
     breakdown: bool = True,
     evaluation: bool = True,
     compare: Flag = False,
+    compare_kernels: Flag = False,
     cpu: Flag = False,
     json_: Json = False,
     out: Path | None = None,
@@ -164,6 +177,7 @@ def train(
         breakdown: divide an iteration into its parts, each compiled by itself
         evaluation: compile and measure evaluation too
         compare: measure each again in float32 as XLA compiles it by default, and report the ratio
+        compare_kernels: measure each again without custom kernels, and report the ratio
         cpu: compute on the CPU, even if there is a GPU
         json_: print JSON instead of lines
         out: also write the JSON to this file
@@ -173,6 +187,7 @@ def train(
     from homing.bench import train as bench_train
 
     _check_counts(seconds, seeds, num_envs)
+    twin = _twin(compare, compare_kernels)
     changes = _changes(
         her=her,
         num_envs=num_envs,
@@ -184,7 +199,7 @@ def train(
     api.choose_device(cpu)
     asked = [(id, count) for id in env for count in seeds]
     given = {"agent": agent, "preset": preset, "physics": physics, **changes}
-    for row in bench_table.train_rows(asked, given, _net(net_dtype), seconds, breakdown, evaluation, compare):
+    for row in bench_table.train_rows(asked, given, _net(net_dtype), seconds, breakdown, evaluation, twin):
         output.add(row, bench_train.line(row) + _ratio(row))
     output.end()
 
@@ -193,27 +208,31 @@ def train(
 def learner(
     env: tuple[str, ...] = ("ant",),
     seeds: tuple[int, ...] = (1, 10, 32),
-    agent: str = "crl",
+    agent: tuple[str, ...] = ("crl",),
     preset: str = "paper",
     batch_size: int | None = None,
+    net: str | None = None,
     net_dtype: Dtype | None = None,
     seconds: float = 5.0,
     compare: Flag = False,
+    compare_kernels: Flag = False,
     cpu: Flag = False,
     json_: Json = False,
     out: Path | None = None,
 ) -> None:
-    """Measure an agent's updates alone, on random batches: no physics is compiled.
+    """Measure updates of one or several agents alone, on random batches: no physics is compiled.
 
     Args:
         env: environments that give the sizes of states, goals and actions
         seeds: numbers of seeds to measure each with
-        agent: the agent: crl, sac, td3, ppo or a registered one
-        preset: preset of the agent's settings
+        agent: agents to measure each with: crl, srl, sac, td3, ppo or registered ones
+        preset: preset of the agents' settings
         batch_size: transitions in a batch, instead of the preset's
+        net: size of the networks, instead of the preset's: 2x256, 4x1024, r16x256 (r: residual blocks), ...
         net_dtype: arithmetic of the networks, instead of the preset's
         seconds: time to measure each, after compiling
         compare: measure each again in float32 as XLA compiles it by default, and report the ratio
+        compare_kernels: measure each again without custom kernels, and report the ratio
         cpu: compute on the CPU, even if there is a GPU
         json_: print JSON instead of lines
         out: also write the JSON to this file
@@ -222,16 +241,21 @@ def learner(
     from homing.bench import learner as bench_learner
     from homing.bench import table as bench_table
     from homing.bench.case import make_case
+    from homing.bench.scaling import net_of
 
     _check_counts(seconds, seeds)
+    twin, size = _twin(compare, compare_kernels), {} if net is None else net_of(net)
     output = _Rows(json_, out)
     api.choose_device(cpu)
     changes = _changes(batch_size=batch_size)
-    asked = [(id, count, agent, preset) for id in env for count in seeds]
-    make = make_case
-    cases = [make(*what, _net(net_dtype), **changes) for what in asked]
-    twins = [make(*what, **changes) for what in asked] if compare else []
-    for row in bench_table.learner_rows(cases, twins, seconds):
+    asked = [(id, count, name, preset) for id in env for name in agent for count in seeds]
+    cases = [make_case(*what, size | _net(net_dtype), **changes) for what in asked]
+    twins = {
+        None: lambda: [],
+        "plain": lambda: [make_case(*what, size, **changes) for what in asked],
+        "without_kernels": lambda: cases,
+    }
+    for row in bench_table.learner_rows(cases, twins[twin](), seconds, twin or "plain"):
         output.add(row, bench_learner.line(row) + _ratio(row))
     output.end()
 

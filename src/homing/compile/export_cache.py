@@ -106,7 +106,11 @@ def _flags() -> dict[str, str]:
     """What may change a trace; where caches lie does not."""
     jax_flags = {name: str(value) for name, value in jax.config.values.items() if "cache" not in name}
     ours = {name: value for name, value in os.environ.items() if name.startswith(("HOMING_", "XLA_FLAGS"))}
-    return jax_flags | ours | {"unroll": str(xla.unroll_factor()), "kernels": str(xla.kernels())}
+    return (
+        jax_flags
+        | ours
+        | {"unroll": str(xla.unroll_factor()), "kernels": f"{xla.kernels()} {xla.cuda_kernels()}"}
+    )
 
 
 @functools.cache
@@ -114,6 +118,6 @@ def _source() -> str:
     """A hash of every file of this package."""
     root = Path(__file__).parents[1]
     whole = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted([*root.rglob("*.py"), *root.rglob("*.cu")]):
         whole.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     return whole.hexdigest()

@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from homing.compile import xla
+from homing.compile import cuda, xla
 from homing.compile.export_cache import Store
 
 # Stored programs are read by the versions and the card that wrote them: nothing has to stay as it is.
-UNCHECKED = [jax.export.DisabledSafetyCheck.custom_call("__gpu$xla.gpu.triton")]
+UNCHECKED = [
+    jax.export.DisabledSafetyCheck.custom_call(name) for name in ("__gpu$xla.gpu.triton", cuda.TARGET)
+]
 
 
 class Programs(NamedTuple):

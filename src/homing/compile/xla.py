@@ -17,6 +17,8 @@ from typing import Any
 
 import jax
 
+from homing.compile import cuda
+
 GRAPHS: dict[str, str | bool] = {
     "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
     "xla_gpu_enable_command_buffer": (
@@ -29,12 +31,17 @@ SWITCH = "HOMING_GRAPHS"
 """Environment variable: 0 turns graphs off."""
 
 KERNELS = "HOMING_KERNELS"
-"""Environment variable: 0 turns kernels of our own off, `all` turns on those that must be asked for."""
-TRITON = "jax.experimental.pallas.triton"  # what they are written in; JAX will not have it for ever
-OLDEST = (8, 0)  # compute capability of the cards that it compiles for: Ampere
+"""Environment variable: 0 turns kernels of our own off, `all` turns on those that must be asked for, `physics`
+those of physics alone."""
+TRITON = (
+    "jax.experimental.pallas.triton"  # what those of physics are written in; JAX will not have it for ever
+)
+OLDEST = (8, 0)  # compute capability of the cards that they compile for: Ampere
+HOPPER = (9, 0)
 
 _plain = contextvars.ContextVar("plain", default=False)  # threads that compile take a copy along
 _divided = contextvars.ContextVar("divided", default=False)
+_without_kernels = contextvars.ContextVar("without_kernels", default=False)
 _unknown = False
 
 
@@ -50,15 +57,21 @@ def kernels(asked_for: bool = False) -> bool:
 
     `asked_for`: those that were seen to be faster in parts of the benchmark only.
     """
+    return _allowed(asked_for, ("all", "physics")) and _has_triton()
+
+
+def cuda_kernels(asked_for: bool = False) -> bool:
+    """The same for kernels in CUDA, which need what Hopper cards have."""
+    return _allowed(asked_for, ("all",)) and cuda.capability() >= HOPPER and cuda.library() is not None
+
+
+def _allowed(asked_for: bool, asking: tuple[str, ...]) -> bool:
     wanted = os.environ.get(KERNELS, "1")
-    if wanted == "0" or (asked_for and wanted != "all") or _plain.get() or _divided.get():
+    if wanted == "0" or (asked_for and wanted not in asking):
         return False
-    return jax.default_backend() == "gpu" and _capability() >= OLDEST and _has_triton()
-
-
-def _capability() -> tuple[int, ...]:
-    found = str(getattr(jax.devices()[0], "compute_capability", ""))  # of an AMD card, a name
-    return tuple(int(part) for part in found.split(".")) if found.replace(".", "").isdigit() else ()
+    if _plain.get() or _divided.get() or _without_kernels.get():
+        return False
+    return jax.default_backend() == "gpu" and cuda.capability() >= OLDEST
 
 
 @functools.cache
@@ -105,10 +118,19 @@ def unroll_factor(layers: int = 0) -> int:
 
 
 @contextlib.contextmanager
-def plain() -> Iterator[None]:
-    """Programs traced and built inside are compiled as XLA does by default, to compare."""
-    before = _plain.set(True)
+def _inside(switch: contextvars.ContextVar[bool]) -> Iterator[None]:
+    before = switch.set(True)
     try:
         yield
     finally:
-        _plain.reset(before)
+        switch.reset(before)
+
+
+def plain() -> contextlib.AbstractContextManager[None]:
+    """Programs traced and built inside are compiled as XLA does by default, to compare."""
+    return _inside(_plain)
+
+
+def without_kernels() -> contextlib.AbstractContextManager[None]:
+    """Programs traced inside have no kernels of our own, to compare; all else is as usual."""
+    return _inside(_without_kernels)

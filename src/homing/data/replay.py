@@ -1,7 +1,8 @@
 """The replay buffer: a ring of segments on the device, with an index of where episodes end.
 
 The transitions of an environment have a *position* in time order: 0 is the oldest one stored, `filled - 1` the
-newest. They lie at [slot, T, N]; one slot is one unroll. A write replaces a whole slot, so it never wraps.
+newest. They lie at [slot, N, T]; one slot is one unroll. A write replaces a whole slot, so it never wraps.
+Consecutive steps of an environment are neighbours in memory: to read a window of them is to read whole cache lines.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ STORAGE_DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "float16": j
 
 
 class ReplayBuffer(struct.PyTreeNode):
-    """Stored transitions: K slots of T steps in N environments."""
+    """Stored transitions: K slots of N environments with T steps each."""
 
-    state: Array  # [K, T, N, state_dim]   storage dtype
-    action: Array  # [K, T, N, action_dim]  storage dtype
+    state: Array  # [K, N, T, state_dim]   storage dtype
+    action: Array  # [K, N, T, action_dim]  storage dtype
     # Goals stay float32: rewards compare them with a threshold.
-    goal: Array  # [K, T, N, goal_dim]  commanded
-    achieved_goal: Array  # [K, T, N, goal_dim]  achieved by the action
-    reward: Array  # [K, T, N]
-    discount: Array  # [K, T, N]
-    to_end: Array  # [K, T, N]  int16: steps to the episode's end if that is in the same slot, else −1
+    goal: Array  # [K, N, T, goal_dim]  commanded
+    achieved_goal: Array  # [K, N, T, goal_dim]  achieved by the action
+    reward: Array  # [K, N, T]
+    discount: Array  # [K, N, T]
+    to_end: Array  # [K, N, T]  int16: steps to the episode's end if that is in the same slot, else −1
 
     @property
     def slots(self) -> int:
@@ -39,11 +40,11 @@ class ReplayBuffer(struct.PyTreeNode):
 
     @property
     def segment_length(self) -> int:
-        return self.to_end.shape[1]
+        return self.to_end.shape[2]
 
     @property
     def num_envs(self) -> int:
-        return self.to_end.shape[2]
+        return self.to_end.shape[1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +74,7 @@ class EpisodeIndex(struct.PyTreeNode):
 
 def empty(shape: BufferShape) -> ReplayBuffer:
     """A buffer filled with zeros."""
-    lead = (shape.slots, shape.segment_length, shape.num_envs)
+    lead = (shape.slots, shape.num_envs, shape.segment_length)
     stored = STORAGE_DTYPES[shape.replay_dtype]
     return ReplayBuffer(
         state=jnp.zeros((*lead, shape.state_dim), stored),
@@ -134,8 +135,8 @@ def insert(buffer: ReplayBuffer, segment: Segment, collected: Array) -> ReplayBu
 
 
 def _slot(segment: Segment, dtype: jnp.dtype) -> ReplayBuffer:
-    """A segment [T, N, ...] as one slot of a buffer stores it."""
-    return ReplayBuffer(
+    """A segment [T, N, ...] as one slot of a buffer [N, T, ...] stores it."""
+    slot = ReplayBuffer(
         state=_store(segment.obs.state, dtype),
         action=_store(segment.action, dtype),
         goal=segment.obs.goal,
@@ -144,6 +145,7 @@ def _slot(segment: Segment, dtype: jnp.dtype) -> ReplayBuffer:
         discount=segment.discount,
         to_end=_steps_to_end(segment.last),
     )
+    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), slot)
 
 
 class Stored(NamedTuple):
@@ -174,7 +176,7 @@ def episode_index(buffer: ReplayBuffer, collected: Array) -> EpisodeIndex:
     stored = jnp.minimum(collected, slots)
     oldest = jnp.where(collected > slots, collected % slots, 0)
     order = jnp.arange(slots, dtype=jnp.int32)
-    first_to_end = buffer.to_end[(oldest + order) % slots, 0].astype(jnp.int32)
+    first_to_end = buffer.to_end[(oldest + order) % slots, :, 0].astype(jnp.int32)
     newest = stored * length - 1
     # Slots without an end, and those never written, refer to the newest transition, where the running episode stops.
     known = (first_to_end >= 0) & (order < stored)[:, None]
@@ -205,8 +207,8 @@ def remaining(buffer: ReplayBuffer, episodes: EpisodeIndex, position: Array, env
 
 
 def read(field: Array, episodes: EpisodeIndex, position: Array, env: Array) -> Array:
-    """Entries of one field [K, T, N, ...] at positions and environments [...]; narrow floats become float32."""
-    slots, length = field.shape[:2]
+    """Entries of one field [K, N, T, ...] at positions and environments [...]; narrow floats become float32."""
+    slots, _, length = field.shape[:3]
     slot = (episodes.oldest + position // length) % slots
-    found = field.at[slot, position % length, env].get(mode="promise_in_bounds")
+    found = field.at[slot, env, position % length].get(mode="promise_in_bounds")
     return found.astype(jnp.float32) if jnp.issubdtype(found.dtype, jnp.floating) else found

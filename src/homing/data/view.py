@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from homing.data import replay
 from homing.data.relabel import GOAL_SAMPLERS
 from homing.data.replay import EpisodeIndex, ReplayBuffer
 from homing.errors import unknown
 from homing.types import Array, Batch, FirstReach, Key, Obs, Relabel, TransitionIndex, is_static
+
+CACHE_LINE = 128  # bytes, of a GPU's memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,21 +103,35 @@ class ReplayView:
 
         Infinite where the episode is not stored any further.
         """
+        steps = jnp.arange(horizon + 1, dtype=jnp.int32)
+        window = jax.tree.map(lambda x: x[:, None], index)
+        # A transition stores what its action achieves: one step ahead is its own entry.
+        achieved = self.read(self.buffer.achieved_goal, window, jnp.maximum(steps - 1, 0))
+        later = self.env.distance(achieved, jnp.broadcast_to(goal[:, None], achieved.shape))
         now = self.env.distance(self.achieved_now(index), goal)
-        steps = jnp.arange(horizon, dtype=jnp.int32)
-        later = jax.tree.map(lambda x: x[:, None], index)
-        achieved = self.read(self.buffer.achieved_goal, later, steps)  # [B, horizon, goal_dim]
-        distance = self.env.distance(achieved, jnp.broadcast_to(goal[:, None], achieved.shape))
-        distance = jnp.where(steps < later.remaining, distance, jnp.inf)
-        return jnp.concatenate([now[:, None], distance], axis=1)
+        return jnp.where(steps == 0, now[:, None], jnp.where(steps <= window.remaining, later, jnp.inf))
+
+    def nearness(self, index: TransitionIndex, goal: Array, radii: Sequence[float], horizon: int) -> Array:
+        """How many of the `radii` around `goal` contain what is achieved 0, 1, … steps ahead: [B, W] int8.
+
+        W is `horizon` + 1, padded with zeros to whole cache lines. Labels are made of this and not of distances:
+        a window of a thousand steps is most of what sampling writes and reads.
+        """
+        width = -(-(horizon + 1) // CACHE_LINE) * CACHE_LINE
+        distance = self.goal_distances(index, goal, width - 1)
+        inside = sum((distance <= radius).astype(jnp.int8) for radius in radii)
+        steps = jnp.arange(width, dtype=jnp.int32)
+        return lax.optimization_barrier(jnp.where(steps <= horizon, inside, jnp.int8(0)))
+
+    def first_near(self, index: TransitionIndex, near: Array, horizon: int, dwell: int = 1) -> FirstReach:
+        """When each episode first comes near its goal, by `nearness`, and stays for `dwell` steps."""
+        return first_near(near > 0, index.remaining, self.terminates(index), horizon, dwell)
 
     def first_reach(
         self, index: TransitionIndex, goal: Array, radius: float, horizon: int, dwell: int = 1
     ) -> FirstReach:
         """When each episode first comes within `radius` of its goal, and stays for `dwell` steps."""
-        return first_reach(
-            self.goal_distances(index, goal, horizon), index.remaining, self.terminates(index), radius, dwell
-        )
+        return self.first_near(index, self.nearness(index, goal, (radius,), horizon), horizon, dwell)
 
     def batch(self, index: TransitionIndex, goal: Array, chunk: int = 1, gamma: float = 1.0) -> Batch:
         """The transitions [B] for `goal` [B, goal_dim] in place of the commanded one; see `Batch`."""
@@ -156,17 +173,17 @@ class ReplayView:
         return reward if offset == 0 else jnp.where(offset < taken, gamma**offset * reward, 0.0)
 
 
-def first_reach(
-    distance: Array, remaining: Array, terminates: Array, radius: float, dwell: int = 1
+def first_near(
+    inside: Array, remaining: Array, terminates: Array, horizon: int, dwell: int = 1
 ) -> FirstReach:
-    """First-reach times from distances [B, H + 1], 0 to H steps ahead, infinite past what is stored."""
-    horizon = distance.shape[1] - 1
-    inside = distance <= radius
-    if dwell > 1:
-        # Inside now and at the next dwell − 1 steps: no miss in that window.
-        padded = jnp.pad(inside, ((0, 0), (0, dwell - 1)))
-        inside = jnp.stack([padded[:, i : i + horizon + 1] for i in range(dwell)]).all(axis=0)
-    steps = jnp.arange(horizon + 1, dtype=jnp.int32)
+    """First-reach times from whether the goal is near 0, 1, … steps ahead [B, ≥ horizon + 1]."""
+    held = 1
+    while held < dwell:
+        # Inside for so many steps, and for so many more later on.
+        more = min(held, dwell - held)
+        inside = inside & jnp.pad(inside, ((0, 0), (0, more)))[:, more:]
+        held += more
+    steps = jnp.arange(inside.shape[1], dtype=jnp.int32)
     first = jnp.min(jnp.where(inside, steps, horizon + 1), axis=1)
     reached = first <= horizon
     observed = jnp.minimum(remaining, horizon)

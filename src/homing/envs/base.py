@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -129,7 +130,8 @@ class GoalEnv:
 
     def distance(self, achieved_goal: Array, goal: Array) -> Array:
         """Distance to the goal [...]; the maximum over points for goals of several points."""
-        return jnp.max(point_distances(achieved_goal, goal, self.task.parts), axis=-1)
+        points = point_distances(achieved_goal, goal, self.task.parts)
+        return functools.reduce(jnp.maximum, (points[..., i] for i in range(self.task.parts)))
 
     def reward(self, achieved_goal: Array, goal: Array) -> Array:
         """Sparse reward [...], 1 within the threshold; also for relabelled goals."""

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from homing.envs.arenas import FREE
+from homing.envs.cell_pairs import CellPairs
 from homing.envs.goals import Cells, FreeCells, Points
 from homing.envs.scene import EnvSpec
 from homing.types import Array
@@ -47,7 +48,7 @@ def goal_groups(spec: EnvSpec) -> GoalGroups:
     goals = getattr(spec.task, "goals", None)
     if isinstance(goals, Cells):
         points = np.asarray(spec.arena.cells(goals.letter), np.float32)
-    elif isinstance(goals, FreeCells):
+    elif isinstance(goals, FreeCells | CellPairs):
         points = np.asarray(spec.arena.cells(FREE), np.float32)
     elif isinstance(goals, Points) and goals.spread == 0:
         points = np.asarray(goals.points, np.float32)

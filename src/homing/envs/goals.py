@@ -38,6 +38,15 @@ class Relative(Protocol):
         ...
 
 
+@runtime_checkable
+class Paired(Protocol):
+    """A distribution of goals that comes with starts."""
+
+    def draw_pair(self, key: Key, arena: Arena) -> tuple[Array, Array]:
+        """Sample a goal, and a start [2] for it."""
+        ...
+
+
 def direction(angle: Array) -> Array:
     """The unit vector [2] at an angle."""
     return jnp.stack([jnp.cos(angle), jnp.sin(angle)])

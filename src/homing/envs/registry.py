@@ -17,18 +17,15 @@ from homing.envs.bodies import (
     Commanded,
     HalfCheetah,
     Humanoid,
-    Point,
     PusherArm,
     Reacher,
 )
-from homing.envs.goals import Around, Away, Box, Cells, Distribution, FreeCells, Points, Ring
+from homing.envs.goals import Around, Away, Box, Cells, Points, Ring
+from homing.envs.mazes import ANYWHERE, EASY, MAZES, PAIRS, TORSO
 from homing.envs.scene import EnvSpec
 from homing.envs.tasks import Block, PushPucks, Reach, Soccer, Task
 from homing.errors import ConfigError, shown, unknown
 
-TORSO = ("torso_x", "torso_y")
-EASY = {"success_easy": 2.0}
-WALL_ANT = Ant(touched=("torso", "hips", "feet"))
 BALL_ANT = Ant(touched=("torso", "feet"))
 PUSH_ANT = Ant(
     touching=("torso",),
@@ -39,32 +36,7 @@ PUSH_ANT = Ant(
     contacts=24,  # of 77 possible: the block resting in a corner has 12, an ant about 5
 )
 SOCCER_MAZE = Soccer(goals=Cells("G"), balls=Cells("B"), starts=Cells("R"))
-ANY_WALL_ANT = dataclasses.replace(WALL_ANT, any_heading=True)
 PUCKS = Box((0.25, -0.35), (0.65, -0.05))
-
-
-def _places(anywhere: bool, height: float | None, spread: float) -> tuple[Distribution, Distribution]:
-    """Goals and starts of a maze: the cells marked for them, or any two free cells."""
-    if anywhere:
-        return FreeCells(height), FreeCells(spread=spread)
-    return Cells("G", height), Cells("R")
-
-
-def _ant_maze(layout: str, anywhere: bool = False) -> EnvSpec:
-    goals, starts = _places(anywhere, None, spread=0.5)
-    body = ANY_WALL_ANT if anywhere else WALL_ANT
-    return EnvSpec(body, Reach(TORSO, goals, starts=starts, margins=EASY), Maze(layout))
-
-
-def _humanoid_maze(layout: str, anywhere: bool = False) -> EnvSpec:
-    goals, starts = _places(anywhere, 1.25, spread=0.25)
-    task = Reach((*TORSO, "torso_z"), goals, starts=starts, margins=EASY)
-    return EnvSpec(Humanoid(any_heading=anywhere), task, Maze(layout, cell=2.0))
-
-
-def _point_maze(layout: str, anywhere: bool = False) -> EnvSpec:
-    goals, starts = _places(anywhere, None, spread=0.5)
-    return EnvSpec(Point(), Reach(("x", "y"), goals, starts=starts, margins=EASY), Maze(layout))
 
 
 def _push(goals: Box) -> EnvSpec:
@@ -123,21 +95,7 @@ ENVIRONMENTS: dict[str, EnvSpec] = {
         Reach((*TORSO, "torso_z"), Ring(1.0, 5.0, height=1.25), margins=EASY),
         Floor(half=6.0),
     ),
-    **{
-        f"ant_{name}_maze": _ant_maze(name)
-        for name in ("u", "big", "hardest", "u2", "u3", "u4", "u5", "u6", "u7")
-    },
-    **{
-        f"ant_{name}_maze_eval": _ant_maze(f"{name}_eval")
-        for name in ("u", "big", "u2", "u3", "u4", "u5", "u6", "u7")
-    },
-    **{f"ant_{name}_maze_single_eval": _ant_maze(f"{name}_single_eval") for name in ("u", "u3", "u5")},
-    "ant_big_maze_eval_9": _ant_maze("big_eval_9"),
-    **{f"ant_u_maze_path_{near}": _ant_maze(f"u_path_{near}") for near in ("1_3", "1_4", "1_5", "5_6")},
-    **{f"humanoid_{name}_maze": _humanoid_maze(name) for name in ("u", "big", "hardest")},
-    **{f"humanoid_{name}_maze_eval": _humanoid_maze(f"{name}_eval") for name in ("u", "big")},
-    **{f"point_{name}_maze": _point_maze(name) for name in ("u", "big", "hardest")},
-    **{f"point_{name}_maze_eval": _point_maze(f"{name}_eval") for name in ("u", "big")},
+    **MAZES,
     "ant_anywhere": EnvSpec(
         Ant(any_heading=True),
         Reach(TORSO, Around(1.0, 10.0), starts=Box((-10.0, -10.0), (10.0, 10.0)), margins=EASY),
@@ -153,12 +111,8 @@ ENVIRONMENTS: dict[str, EnvSpec] = {
         ),
         Floor(half=10.0),
     ),
-    **{f"ant_{name}_maze_anywhere": _ant_maze(name, anywhere=True) for name in ("u", "u4", "big", "hardest")},
-    **{
-        f"humanoid_{name}_maze_anywhere": _humanoid_maze(name, anywhere=True)
-        for name in ("u", "big", "hardest")
-    },
-    **{f"point_{name}_maze_anywhere": _point_maze(name, anywhere=True) for name in ("u", "big", "hardest")},
+    **ANYWHERE,
+    **PAIRS,
 }
 
 # Names of the same environments in the original code.

@@ -9,7 +9,7 @@ after k steps.
 
 from __future__ import annotations
 
-import itertools
+import functools
 import math
 
 import jax.numpy as jnp
@@ -40,13 +40,14 @@ def log_survival(arrived: Array, hazard: Array, edges: np.ndarray) -> Array:
     """ln S at the edges of the bins [..., bins + 1], S(0) first."""
     size = jnp.asarray(np.diff(edges), jnp.float32)
     start = -nn.softplus(arrived)[..., None]
-    return jnp.concatenate([start, start - running_sum(size * nn.softplus(hazard))], axis=-1)
+    passed = size * nn.softplus(hazard)
+    return start - jnp.pad(sum_before(passed) + passed, [(0, 0)] * (passed.ndim - 1) + [(1, 0)])
 
 
-def running_sum(x: Array) -> Array:
-    """Cumulative sum over the last axis as a product with a triangular matrix, which is fast on tensor cores."""
+def sum_before(x: Array) -> Array:
+    """Sum of the entries before each one of the last axis, as a product, which is fast on tensor cores."""
     size = x.shape[-1]
-    return x @ jnp.asarray(np.triu(np.ones((size, size), np.float32)))
+    return x @ jnp.asarray(np.triu(np.ones((size, size), np.float32), 1))
 
 
 def time_to_goal_value(arrived: Array, hazard: Array, edges: np.ndarray, gamma: float | Array) -> Array:
@@ -55,8 +56,9 @@ def time_to_goal_value(arrived: Array, hazard: Array, edges: np.ndarray, gamma: 
     Within a bin of w steps, S decays geometrically with q = 1 − h, which gives γ^e S(e) (1 − (γq)^w) / (1 − γq).
     """
     start, size = jnp.asarray(edges[:-1], jnp.float32), jnp.asarray(np.diff(edges), jnp.float32)
-    survival = jnp.exp(log_survival(arrived, hazard, edges)[..., :-1])
-    log_ratio = jnp.log(gamma) - nn.softplus(hazard)
+    passed = nn.softplus(hazard)
+    survival = jnp.exp(-nn.softplus(arrived)[..., None] - sum_before(size * passed))
+    log_ratio = jnp.log(gamma) - passed
     within = jnp.expm1(size * log_ratio) / jnp.expm1(log_ratio)
     return -jnp.sum(jnp.power(gamma, start) * survival * within, axis=-1)
 
@@ -96,25 +98,26 @@ def bin_weights(edges: np.ndarray, gamma: float) -> np.ndarray:
     return np.concatenate([[0.0], weights[1:]]).astype(np.float32)
 
 
+def nested_radii(radius: float) -> tuple[float, ...]:
+    """The radii around a goal whose occupancy is learned: a step counts by the fraction of them it is inside."""
+    return (radius, radius / 2, radius / 4)
+
+
 def occupancy_labels(
-    distance: Array, remaining: Array, terminates: Array, radius: float, edges: np.ndarray
+    near: Array, remaining: Array, terminates: Array, radii: int, edges: np.ndarray
 ) -> tuple[Array, Array]:
     """Fraction of each time bin [B, bins] spent near the goal, and whether the bin was observed.
 
-    distance: [B, H + 1] from `ReplayView.goal_distances`, infinite past what is stored
-    A step is weighted by the fraction of the radii r, r/2, r/4 that contain it. Steps after a termination count as
-    not near; steps after a time limit are unobserved.
+    near: [B, ≥ H + 1] from `ReplayView.nearness`, how many of so many radii contain each step
+    Steps after a termination count as not near; steps after a time limit are unobserved.
     """
-    horizon = distance.shape[1] - 1
-    nested = jnp.asarray([radius, radius / 2, radius / 4], jnp.float32)
-    near = jnp.mean((distance[..., None] <= nested).astype(jnp.float32), axis=-1)[:, :horizon]
-    steps = jnp.arange(horizon, dtype=jnp.int32)
-    known = (steps <= remaining[:, None]) | terminates[:, None]
-    member = np.zeros((horizon, len(edges) - 1), np.float32)
-    for i, (start, stop) in enumerate(itertools.pairwise(edges)):
-        member[start:stop, i] = 1
-    counts = known.astype(jnp.float32) @ member
-    return (near * known) @ member / jnp.maximum(counts, 1.0), counts > 0
+    start, size = jnp.asarray(edges[:-1], jnp.int32), jnp.asarray(np.diff(edges), jnp.int32)
+    observed = jnp.where(terminates[:, None], size, jnp.clip(remaining[:, None] + 1 - start, 0, size))
+    steps = np.arange(near.shape[1])[:, None]
+    member = ((steps >= edges[:-1]) & (steps < edges[1:])).astype(np.float32)
+    # Small integers: exact in whatever precision products are made.
+    inside = near.astype(jnp.float32) @ member
+    return inside / (radii * jnp.maximum(observed, 1)).astype(jnp.float32), observed > 0
 
 
 def weighted_mean(x: Array, weight: Array) -> Array:
@@ -133,8 +136,9 @@ def separation_loss(
     own: Array, pairs: Array, goal: Array, first: FirstReach, weight: Array, radius: float, far: float
 ) -> Array:
     """Hinge that keeps distances above `far`: own [B] of unreached goals, and pairs [B, B] with other goals."""
-    apart = jnp.linalg.norm(goal[:, None] - goal[None], axis=-1) > radius
-    others = apart & ~np.eye(len(goal), dtype=bool)
+    # Goals have few entries: their squares are added one by one, which XLA fuses with the hinge.
+    squares = functools.reduce(jnp.add, (jnp.square(x[:, None] - x) for x in goal.T))
+    others = (squares > radius**2) & ~np.eye(len(goal), dtype=bool)
     crossed = weighted_mean(jnp.maximum(far - pairs, 0), weight[:, None] * others)
     return crossed + weighted_mean(jnp.maximum(far - own, 0), weight * ~first.reached)
 

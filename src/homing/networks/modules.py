@@ -12,6 +12,8 @@ import jax.numpy as jnp
 
 from homing import bounds
 from homing.errors import ConfigError, unknown
+from homing.networks import trunk
+from homing.networks.trunk_passes import TrunkShape
 from homing.types import Array
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -150,13 +152,18 @@ class MLP(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
+        return Dense(self.outputs, name="head")(self._features(x))
+
+    def _features(self, x: Array) -> Array:
+        shape = _trunk_shape(self.config, x)
+        if shape is not None and not self.is_initializing() and (kernels := trunk.passes(shape)) is not None:
+            return trunk.apply(kernels, shape, x, *_packed(shape, self.variables["params"]))
         x = x.astype(COMPUTE_DTYPES[self.config.dtype])
         if self.config.residual == "blocks":
-            x = self._blocks(Layer(self.config, name="stem")(x))
-        else:
-            for _ in range(self.config.depth):
-                x = Layer(self.config)(x)
-        return Dense(self.outputs, name="head")(x)
+            return self._blocks(Layer(self.config, name="stem")(x))
+        for i in range(self.config.depth):
+            x = Layer(self.config, name=f"Layer_{i}")(x)
+        return x
 
     def _blocks(self, x: Array) -> Array:
         # A scan over blocks: a thousand layers compile as fast as four. Up to 64 layers the scan is unrolled,
@@ -170,3 +177,42 @@ class MLP(nn.Module):
             unroll=count if count <= MAX_UNROLLED_BLOCKS else 1,
         )
         return scanned(self.config, name="blocks")(x)[0]
+
+
+# The same parameters for `homing.networks.trunk`.
+
+
+def _trunk_shape(config: NetConfig, x: Array) -> TrunkShape | None:
+    """Shape of a network that our kernels can compute: bfloat16, swish, and a batch that is worth it."""
+    if config.dtype != "bfloat16" or config.activation != "swish" or x.size < trunk.MIN_ROWS * x.shape[-1]:
+        return None
+    blocks = config.residual == "blocks"
+    layers = config.depth if blocks else config.depth - 1
+    block = LAYERS_PER_BLOCK if blocks else 0
+    return TrunkShape(config.width, trunk.padded(x.shape[-1]), layers, config.layer_norm, block)
+
+
+def _packed(shape: TrunkShape, params: Any) -> tuple[Array, Array]:
+    """Weights and vectors of all layers, in the order of their use."""
+    first, *others = _layers(shape, params)
+    kernels = [layer["Dense_0"]["kernel"] for layer in others]
+    start = first["Dense_0"]["kernel"]
+    start = jnp.pad(start, [(0, shape.inputs - start.shape[0]), (0, 0)])
+    vectors = [_vectors(layer, shape.norm) for layer in (first, *others)]
+    return jnp.concatenate([start, *kernels]), jnp.stack(vectors)
+
+
+def _layers(shape: TrunkShape, params: Any) -> list[Any]:
+    """Parameters of each layer."""
+    if not shape.block:
+        return [params[f"Layer_{i}"] for i in range(1 + shape.layers)]
+    names = [f"Layer_{i}" for i in range(LAYERS_PER_BLOCK)]
+    count = shape.layers // LAYERS_PER_BLOCK
+    blocks = [jax.tree.map(lambda leaf, i=i: leaf[i], params["blocks"]) for i in range(count)]
+    return [params["stem"], *(block[name] for block in blocks for name in names)]
+
+
+def _vectors(layer: Any, norm: bool) -> Array:
+    bias = layer["Dense_0"]["bias"]
+    rest = (layer["LayerNorm_0"]["scale"], layer["LayerNorm_0"]["bias"]) if norm else (bias, bias)
+    return jnp.stack([bias, *rest])

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import dataclasses
+from typing import Any, NamedTuple
 
-import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from homing.networks.modules import MLP, Dense, NetConfig
-from homing.types import Array
+from homing.types import Array, Key
 
 HAZARD_RANK = 64  # of the hazard logits over time
+BASIS_STD = 0.02  # of the initial basis of hazard logits
 FIRST_HAZARD = -5.0  # initial hazard logits: a goal is expected after some hundred steps
 FILM_SCALE = 0.1
 
@@ -23,23 +25,45 @@ class Prediction(NamedTuple):
     occupancy: Array  # [..., occupancy bins] logits
 
 
-class SurvivalHead(nn.Module):
-    """From φ and ψ to the logits of a Prediction; hazards are low-rank over time."""
+@dataclasses.dataclass(frozen=True)
+class SurvivalHead:
+    """From φ and ψ [..., dim] to the logits of a Prediction; hazards are low-rank over time."""
 
     config: NetConfig
+    dim: int
     hazard_bins: int
     occupancy_bins: int
 
-    @nn.compact
-    def __call__(self, phi: Array, psi: Array) -> Prediction:
-        dim = phi.shape[-1]
-        scale, shift = Dense(dim, name="film_scale")(psi), Dense(dim, name="film_shift")(psi)
-        z = (1 + FILM_SCALE * scale) * phi + FILM_SCALE * shift
+    def init(self, key: Key) -> dict[str, Any]:
+        """Initial parameters."""
+        k_film, k_trunk, k_basis = jax.random.split(key, 3)
+        blank = jnp.zeros((1, 4 * self.dim), jnp.float32)
+        outputs = HAZARD_RANK + self.occupancy_bins + 1
+        return {
+            "film": Dense(2 * self.dim).init(k_film, blank[:, : self.dim])["params"],
+            "trunk": MLP(self.config, outputs).init(k_trunk, blank)["params"],
+            "basis": BASIS_STD * jax.random.normal(k_basis, (HAZARD_RANK, self.hazard_bins), jnp.float32),
+            "bias": jnp.full((self.hazard_bins,), FIRST_HAZARD, jnp.float32),
+        }
+
+    def __call__(self, params: dict[str, Any], phi: Array, psi: Array) -> Prediction:
+        film: Any = Dense(2 * self.dim).apply({"params": params["film"]}, psi)
+        scale, shift = jnp.split(FILM_SCALE * film, 2, axis=-1)
+        z = (1 + scale) * phi + shift
         features = jnp.concatenate([z, psi, z - psi, z * psi], axis=-1)
-        out = MLP(self.config, 1 + HAZARD_RANK + self.occupancy_bins, name="trunk")(features)
-        basis = self.param(
-            "basis", nn.initializers.normal(0.02), (HAZARD_RANK, self.hazard_bins), jnp.float32
-        )
-        bias = self.param("bias", nn.initializers.constant(FIRST_HAZARD), (self.hazard_bins,), jnp.float32)
-        hazard = out[..., 1 : 1 + HAZARD_RANK] @ basis + bias
-        return Prediction(out[..., 0], hazard, out[..., 1 + HAZARD_RANK :])
+        trunk = MLP(self.config, self.hazard_bins + self.occupancy_bins + 1)
+        out: Any = trunk.apply({"params": _with_hazards(params)}, features)
+        return Prediction(out[..., -1], out[..., : self.hazard_bins], out[..., self.hazard_bins : -1])
+
+
+def _with_hazards(params: dict[str, Any]) -> dict[str, Any]:
+    """The trunk's parameters with the basis of hazards multiplied into its last layer.
+
+    The product of two small matrices does not wait for the batch, which then has one product for all outputs.
+    """
+    trunk, basis = params["trunk"], params["basis"]
+    kernel, bias = trunk["head"]["kernel"], trunk["head"]["bias"]
+    hazards = kernel[:, :HAZARD_RANK] @ basis, bias[:HAZARD_RANK] @ basis + params["bias"]
+    rest = kernel[:, HAZARD_RANK:], bias[HAZARD_RANK:]
+    both = [jnp.concatenate(pair, axis=-1) for pair in zip(hazards, rest, strict=True)]
+    return {**trunk, "head": {"kernel": both[0], "bias": both[1]}}

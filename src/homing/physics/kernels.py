@@ -106,6 +106,7 @@ def constrained(
     return _last_step(given, a, direction, search, cpu)
 
 
+@functools.partial(jax.jit, static_argnames=("search", "cpu"))  # traced once for all iterations
 def _newton_step(
     given: tuple[Array, ...], a: Array, direction: Array, search: Search, cpu: bool
 ) -> tuple[Array, ...]:
@@ -190,6 +191,7 @@ def _dot(xs: Sequence[Array], ys: Sequence[Array]) -> Any:
     return functools.reduce(lambda total, xy: total + xy[0] * xy[1], zip(xs, ys, strict=True), 0.0)
 
 
+@functools.partial(jax.jit, static_argnames="cpu")  # traced once for all iterations
 def _solve(matrix: Array, right: Array, cpu: bool) -> Array:
     """`solvers.solve` from the lower triangle of the matrix."""
 

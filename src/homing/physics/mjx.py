@@ -198,7 +198,9 @@ def _damping(model: mjx.Model, data: mjx.Data) -> Array:
     beyond = (data.actuator_force <= low) | (data.actuator_force >= high)
     slope = jnp.where(model.actuator_forcelimited & beyond, 0.0, bias + gain * data.ctrl)
     moment = data._impl.actuator_moment
-    return jnp.diag(model.dof_damping) - (moment * slope[:, None]).T @ moment
+    # A sum of few terms: XLA fuses it with its surroundings, and merges no product of all environments into it.
+    servos = jnp.sum((moment * slope[:, None])[:, :, None] * moment[:, None, :], axis=0)
+    return jnp.diag(model.dof_damping) - servos
 
 
 def _undamped(model: mjx.Model) -> mjx.Model:

@@ -73,7 +73,6 @@ class Simulation:
         self._reset, self._step, self._push, self._next_goal = self._compiled()
         self.steps = self.draws = self.terminations = 0
         self.goal = self.space.template
-        self.farthest = self._farthest()
         self.restart()
         self.step_seconds = self._measured()
 
@@ -147,6 +146,15 @@ class Simulation:
         pos = np.asarray(links(q, np.zeros((3, engine.layout.qd_size), np.float32)))
         root = engine.layout.links.index(self.env.scene.spec.body.root)
         return bool(np.allclose(pos[1:, root] - pos[0, root], np.eye(3)[:2], atol=1e-3))
+
+    @cached_property
+    def farthest(self) -> np.float32:
+        """The largest distance between a start and its goal in a sample of the environment's episodes.
+
+        Found out when a goal is first drawn, so that the page is there sooner.
+        """
+        keys = jax.random.split(jax.random.fold_in(self._key, 0), EPISODES)
+        return np.float32(FARTHER * max(float(self._reset(key, self.goal)[2].distance) for key in keys))
 
     @cached_property
     def has_critic(self) -> bool:
@@ -225,11 +233,6 @@ class Simulation:
 
     def _first_plan(self) -> ActionPlan | None:
         return first_plan(self.env.num_envs, self.actor.chunk, self.env.spec.action_dim)
-
-    def _farthest(self) -> np.float32:
-        """The largest distance between a start and its goal in a sample of the environment's episodes."""
-        keys = jax.random.split(jax.random.fold_in(self._key, 0), EPISODES)
-        return np.float32(FARTHER * max(float(self._reset(key, self.goal)[2].distance) for key in keys))
 
     def _measured(self) -> float:
         """Median seconds of a compiled step; the environment is reset afterwards."""

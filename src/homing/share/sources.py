@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
+from homing.agents import make_agent
 from homing.envs.registry import is_env
 from homing.errors import ConfigError
+from homing.networks import NetConfig
 from homing.policies import find_policies, shipped_names
 from homing.policies.export import rounded
-from homing.policies.store import Which, locate
+from homing.policies.store import Policies, Which, locate
 from homing.training.build import check_alike
 from homing.viz.video import Actor, greedy
 
@@ -24,11 +27,11 @@ def check_source(source: str) -> None:
 
 
 def make_actor(source: str, seed: int | None = None, which: Which = "last", env: str | None = None) -> Actor:
-    """The policy of one seed in one environment, its weights rounded to 16 bits as a page holds them."""
+    """The policy of one seed in one environment, with weights of 16 bits and float32 arithmetic, as in a page."""
     check_source(source)
     found = find_policies(source, which)
     chosen = found.seeds[found.place(seed)]
-    policies = rounded(found.only((chosen,)))
+    policies = in_float32(rounded(found.only((chosen,))))
     where = policies.choice.make(1, env)
     check_alike(policies, where)
     return Actor(
@@ -39,3 +42,16 @@ def make_actor(source: str, seed: int | None = None, which: Which = "last", env:
         policies,
         chosen,
     )
+
+
+def in_float32(policies: Policies) -> Policies:
+    """The same policies with networks that compute in float32, whatever they were trained in.
+
+    What bfloat16 gives depends on the compiler: XLA keeps more digits between some operations.
+    """
+    settings = policies.settings
+    parts = {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings)}
+    nets = {name: part for name, part in parts.items() if isinstance(part, NetConfig)}
+    exact = {name: dataclasses.replace(net, dtype="float32") for name, net in nets.items()}
+    settings = dataclasses.replace(settings, **exact)
+    return dataclasses.replace(policies, settings=settings, agent=make_agent(settings, policies.spec))

@@ -192,11 +192,11 @@ def make_plan(
     config: TrainConfig, env: GoalEnv, agent: OffPolicyAgent, seeds: int = 1, transitions: int = 0
 ) -> Plan:
     """The plan of a run; shapes are traced, nothing is allocated."""
-    sizes = dataclasses.replace(sizes_of(env, agent), batch_bytes=_batch_bytes(config, env, agent))
+    sizes = dataclasses.replace(sizes_of(env, agent), batch_bytes=batch_bytes(config, env, agent))
     return Plan(config=config, sizes=sizes, seeds=seeds, transitions=transitions)
 
 
-def _batch_bytes(config: TrainConfig, env: GoalEnv, agent: OffPolicyAgent) -> int:
+def batch_bytes(config: TrainConfig, env: GoalEnv, agent: OffPolicyAgent) -> int:
     """One batch of the agent's and its draws, of whatever type they are."""
     sizes = Sizes(env.spec.state_dim, env.spec.action_dim, env.spec.goal_dim)
     shape = Plan.shape_of_buffer(config, sizes)

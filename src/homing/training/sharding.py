@@ -124,7 +124,7 @@ class Placement:
         """Where each array of a TrainState of all seeds lies."""
         return shapes.replace(
             env=jax.tree.map(self._env_leaf, shapes.env),
-            replay=jax.tree.map(lambda _: self.sharding(SEEDS, None, None, ENVS), shapes.replay),
+            replay=jax.tree.map(lambda _: self.sharding(SEEDS, None, ENVS), shapes.replay),
             learner=jax.tree.map(lambda _: self.members, shapes.learner),
             average=jax.tree.map(lambda _: self.members, shapes.average),
             key=self.members,

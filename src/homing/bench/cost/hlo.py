@@ -11,7 +11,7 @@ from typing import NamedTuple
 FREE = {
     *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "opt-barrier"),
     *("add-dependency", "partition-id", "replica-id", "copy-done", "async-done", "async-update"),
-    *("all-reduce-done", "all-gather-done"),
+    *("all-reduce-done", "all-gather-done", "fusion-done"),
 }
 PARTIAL = {"dynamic-slice", "slice", "gather"}  # read only as many bytes as they return
 WIDTHS = {"pred": 8, "s4": 4, "u4": 4, "c64": 64, "c128": 128, "token": 0}
@@ -109,7 +109,7 @@ def _instruction_cost(
     if i.opcode == "conditional":
         names = _called(i, "branch_computations", "true_computation", "false_computation")
         return max((of(name) for name in names), default=Cost(0, 0), key=lambda cost: cost.launches)
-    if i.opcode == "fusion":
+    if i.opcode in ("fusion", "fusion-start"):
         return Cost(1, _fusion_bytes(i, shapes, computations[_called(i, "calls")[0]]))
     return Cost(1, _bytes_moved(i, shapes))
 

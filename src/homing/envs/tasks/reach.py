@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from homing import bounds
 from homing.envs.arenas import Arena
-from homing.envs.goals import Away, Distribution, Relative
+from homing.envs.goals import Away, Distribution, Paired, Relative
 from homing.envs.tasks.base import TaskSample
 from homing.envs.tasks.props import Prop
 from homing.errors import ConfigError
@@ -22,7 +22,7 @@ class Reach:
     """Bring named state entries to the goal.
 
     goal:   names of those entries
-    goals:  distribution of goals; one that depends on the robot's position needs `starts`
+    goals:  distribution of goals; one that depends on the robot's position needs `starts`, unless it draws pairs
     within: success threshold on the distance to the goal
     starts: distribution of the robot's position, `Away` for a distance from the goal, None for the body's own
     """
@@ -39,7 +39,10 @@ class Reach:
 
     def __post_init__(self) -> None:
         bounds.check(self)
-        if isinstance(self.goals, Relative) and (self.starts is None or isinstance(self.starts, Away)):
+        if isinstance(self.goals, Paired):
+            if self.starts is not None:
+                raise ConfigError(f"{type(self.goals).__name__} draws starts too; leave `starts` out")
+        elif isinstance(self.goals, Relative) and (self.starts is None or isinstance(self.starts, Away)):
             raise ConfigError(f"goals by {type(self.goals).__name__} need starts, such as Box or FreeCells")
 
     def draw(self, key: Key, arena: Arena) -> TaskSample:
@@ -51,6 +54,8 @@ class Reach:
 
     def _goal_and_start(self, k_goal: Key, k_start: Key, arena: Arena) -> tuple[Array, Array | None]:
         """Whichever depends on the other is drawn second."""
+        if isinstance(self.goals, Paired):
+            return self.goals.draw_pair(k_goal, arena)
         if isinstance(self.starts, Away):
             goal = self.goals.draw(k_goal, arena)
             return goal, self.starts.from_goal(k_start, goal)

@@ -1,0 +1,104 @@
+"""The hidden layers of a network as one operation, with a gradient of its own.
+
+Compiled layer by layer, a deep network of a few hundred units is dozens of kernels of a few microseconds each. Here
+one kernel takes a tile of the batch through all layers, a second goes back through them, and the weight gradients of
+all layers are one batched product. Networks of several members and seeds are more blocks of the same launch.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+
+from homing.compile import xla
+from homing.networks.trunk_passes import INPUTS, KERNELS, ROWS, Passes, Saved, TrunkShape, tiling
+from homing.types import Array
+
+MIN_ROWS = 128  # of a batch; fewer leave most of a GPU idle either way
+MIN_LAYERS = 3  # after the first; of fewer the kernels were seen to be no faster
+MIN_WIDTH, MAX_WIDTH = 64, 1024
+
+
+def passes(shape: TrunkShape) -> Passes | None:
+    """The kernels for a network of this shape; None where the layers are compiled by XLA."""
+    step = 32 if shape.width <= 512 else 64
+    fits = MIN_WIDTH <= shape.width <= MAX_WIDTH and shape.width % step == 0
+    if not fits or shape.layers == 0 or not xla.cuda_kernels(asked_for=shape.layers < MIN_LAYERS):
+        return None
+    return KERNELS if tiling(shape, MIN_ROWS) is not None else None
+
+
+def apply(passes: Passes, shape: TrunkShape, x: Array, weights: Array, vectors: Array) -> Array:
+    """Features [..., W] in bfloat16 of inputs x [..., ≤ shape.inputs].
+
+    weights: [inputs + layers · W, W] float32, those of the first layer padded with zeros
+    vectors: [1 + layers, 3, W] float32: bias of each layer, scale and shift of its LayerNorm
+    """
+    leading, count = x.shape[:-1], math.prod(x.shape[:-1])
+    rows = x.reshape(count, x.shape[-1]).astype(jnp.bfloat16)
+    rows = jnp.pad(rows, [(0, -count % ROWS), (0, shape.inputs - x.shape[-1])])
+    features: Any = _trunk(passes, shape, rows, weights, vectors)
+    return features[:count].reshape(*leading, shape.width)
+
+
+def padded(inputs: int) -> int:
+    """Width of the first layer's inputs in the kernels."""
+    return -(-inputs // INPUTS) * INPUTS
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _trunk(passes: Passes, shape: TrunkShape, x: Array, weights: Array, vectors: Array) -> Array:
+    call = _over_networks(functools.partial(passes.apply, shape))
+    return call(x[None], weights.astype(jnp.bfloat16)[None], vectors[None])[0]
+
+
+def _forward(
+    passes: Passes, shape: TrunkShape, x: Array, weights: Array, vectors: Array
+) -> tuple[Array, tuple[Array, Array, Array, Saved]]:
+    call = _over_networks(functools.partial(passes.forward, shape))
+    weights = weights.astype(jnp.bfloat16)
+    out, saved = jax.tree.map(lambda a: a[0], call(x[None], weights[None], vectors[None]))
+    return out, (x, weights, vectors, saved)
+
+
+def _backward(
+    passes: Passes, shape: TrunkShape, kept: tuple[Array, Array, Array, Saved], grad: Array
+) -> tuple[Array, Array, Array]:
+    x, weights, vectors, saved = kept
+    call = _over_networks(functools.partial(passes.backward, shape))
+    given = jax.tree.map(lambda a: a[None], (grad, weights, vectors, saved))
+    first, others, d_vectors = (a[0] for a in call(*given))
+    product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
+    d_first = product("bi,bo->io", x, first)
+    d_others = product("lbi,lbo->lio", saved.inputs, others).reshape(-1, shape.width)
+    dx = jnp.dot(first, weights[: shape.inputs].T)
+    return dx, jnp.concatenate([d_first, d_others]), d_vectors
+
+
+_trunk.defvjp(_forward, _backward)
+
+
+def _over_networks(call: Callable[..., Any]) -> Callable[..., Any]:
+    """`call` of arrays with a leading axis of networks, which further axes of vmap are merged into."""
+
+    @custom_vmap
+    def merged(*args: Any) -> Any:
+        return call(*args)
+
+    @merged.def_vmap
+    def batched(size: int, is_batched: list[Any], *args: Any) -> tuple[Any, Any]:
+        def merge(array: Array, has_axis: bool) -> Array:
+            array = array if has_axis else jnp.broadcast_to(array, (size, *array.shape))
+            return array.reshape(-1, *array.shape[2:])
+
+        out = merged(*jax.tree.map(merge, list(args), list(is_batched)))
+        apart = jax.tree.map(lambda a: a.reshape(size, -1, *a.shape[1:]), out)
+        return apart, jax.tree.map(lambda a: True, apart)
+
+    return merged
