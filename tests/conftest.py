@@ -42,14 +42,16 @@ LONGEST = (
     "envs/test_base.py",
     "test_docs_code.py",
     "agents/test_learning.py",
-    "physics/test_spring.py",
-    "physics/test_parity.py",
-    "envs/test_registry.py",
-    "cli/test_train.py",
-    "training/test_runner.py",
     "runs/test_faults.py",
+    "training/test_seeds.py",
+    "physics/test_spring.py",
+    "agents/test_srl.py",
+    "physics/test_parity.py",
+    "training/test_runner.py",
+    "attacks/test_kills.py",
     "play/test_play_browser.py",
-    "envs/test_defects.py",
+    "training/test_offline.py",
+    "cli/test_train.py",
 )
 
 # Files whose tests share what they compiled with those of other files: one worker takes all of a group.
