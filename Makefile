@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# One process a file and core: tests compile much, and files share what they compiled.
-# In the order of tests/conftest.py: the files that take longest first.
+# One process a core; it takes whole files, as tests compile much and those of a file share what they compiled.
+# In the order and the groups of tests/conftest.py: what takes longest first.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help

@@ -5,6 +5,7 @@ import gc
 import os
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 # Before JAX is imported, and for the processes that tests start: tests compile much and run little. So LLVM
 # optimises nothing, and a program is compiled in one piece: the parts that XLA would compile side by side cost a
@@ -41,21 +42,45 @@ LONGEST = (
     "envs/test_base.py",
     "test_docs_code.py",
     "agents/test_learning.py",
-    "physics/test_spring.py",
-    "physics/test_parity.py",
-    "envs/test_registry.py",
-    "cli/test_train.py",
-    "training/test_runner.py",
     "runs/test_faults.py",
+    "training/test_seeds.py",
+    "physics/test_spring.py",
+    "agents/test_srl.py",
+    "physics/test_parity.py",
+    "training/test_runner.py",
+    "attacks/test_kills.py",
     "play/test_play_browser.py",
-    "envs/test_defects.py",
+    "training/test_offline.py",
+    "cli/test_train.py",
+)
+
+# Files whose tests share what they compiled with those of other files: one worker takes all of a group.
+TOGETHER = (
+    ("envs/test_base.py", "envs/test_registry.py", "envs/test_defects.py"),  # helpers.record
+    ("training/test_runner.py", "attacks/test_resume.py", "report/test_report_run.py"),  # shared_programs
+    ("play/test_session.py", "play/test_page.py", "play/test_following.py"),  # the session of conftest.py
 )
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Of `--dist loadfile`: with groups of files instead of single ones."""
+    from xdist.scheduler import LoadFileScheduling
+
+    groups = {f"tests/{name}": str(group) for group in TOGETHER for name in group}
+
+    class LoadGroupsOfFiles(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return groups.get(file := super()._split_scope(nodeid), file)
+
+    return LoadGroupsOfFiles(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    named = {ROOT / "tests" / name for name in (*LONGEST, *(name for group in TOGETHER for name in group))}
+    if gone := [str(path) for path in named if not path.is_file()]:
+        raise pytest.UsageError(f"tests/conftest.py names files that are not there: {gone}")
     rank = {ROOT / "tests" / name: i for i, name in enumerate(LONGEST)}
-    if gone := [str(path) for path in rank if not path.is_file()]:
-        raise pytest.UsageError(f"LONGEST in tests/conftest.py names files that are not there: {gone}")
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
 
 

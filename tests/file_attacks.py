@@ -1,4 +1,4 @@
-"""Damaged and crafted files for tests: JSON texts, policy files and folders of runs."""
+"""Damaged and crafted files for tests: JSON texts, policy files and folders of runs; and how they are refused."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from homing.errors import HomingError
 
 DEEP = 100_000
 JUNK: tuple[Any, ...] = (
@@ -47,6 +51,71 @@ TEXTS: dict[str, bytes] = {
     "half a surrogate": b'{"agent": "\\ud800", "env": "ant", "seed": 0, "step": 1, "x": "\\ud800"}\n',
     "escape codes": b'{"agent": "\\u001b[31m", "env": "ant", "seed": 0, "step": 1, "x": "\\u001b"}\n',
     "random bytes": random.Random(5).randbytes(500),
+}
+
+
+# Contents of a run's config.json.
+CONFIGS: dict[str, str] = {
+    "empty": "",
+    "no JSON": "{",
+    "a list": "[]",
+    "null": "null",
+    "a number": "3",
+    "a text": '"crl"',
+    "no agent": '{"env": "ant"}',
+    "no env": '{"agent": "crl", "train": {}, "settings": {}}',
+    "no train": '{"agent": "crl", "env": "ant", "settings": {}}',
+    "agent of another type": '{"agent": 3, "env": "ant", "train": {}, "settings": {}}',
+    "agent unknown": '{"agent": "clr", "env": "ant", "train": {}, "settings": {}}',
+    "env unknown": '{"agent": "crl", "env": "mars", "train": {}, "settings": {}}',
+    "train a number": '{"agent": "crl", "env": "ant", "train": 3, "settings": {}}',
+    "unknown setting": '{"agent": "crl", "env": "ant", "train": {"num_env": 3}, "settings": {}}',
+    "bad setting": '{"agent": "crl", "env": "ant", "train": {"num_envs": "3"}, "settings": {}}',
+    "setting outside": '{"agent": "crl", "env": "ant", "train": {"num_envs": 0}, "settings": {}}',
+    "NaN": '{"agent": "crl", "env": "ant", "train": {}, "settings": {"gamma": NaN}}',
+    "settings of another": '{"agent": "crl", "env": "ant", "train": {}, "settings": {"her": true}}',
+    "imports": '{"agent": "crl", "env": "ant", "train": {}, "settings": {}, "imports": ["no_such_module"]}',
+    "imports no list": '{"agent": "crl", "env": "ant", "train": {}, "settings": {}, "imports": "os"}',
+    "imports no name": '{"agent": "crl", "env": "ant", "train": {}, "settings": {}, "imports": ["../x"]}',
+    "bytes": "\udcff",
+}
+# Tables that are none of a study.
+TABLES: dict[str, bytes] = {
+    "empty": b"",
+    "no columns of a study": b"a,b\n1,2\n",
+    "bytes": b"\x00\x01\xff",
+    "a JSON file": b'{"run": 1}',
+    "a text": b"hello\nworld\n",
+    "no numbers": b"study,run,seed,step,iteration,eval/success_any\nx,a,b,c,d,e\n",
+    "holes": b"study,run,seed,step,iteration,eval/success_any\nx,a,0,10,1,0.5\n,,,,,\n",
+    "no metric": b"study,run,seed,step,iteration\nx,a,0,10,1\n",
+}
+# Files that plan no study.
+STUDIES: dict[str, str] = {
+    "empty": "",
+    "no TOML": "[run",
+    "unknown key": "[rnu]\nagent = 'crl'\n[grid]\nenv = ['ant']",
+    "no agent": "[run]\n[grid]\nenv = ['ant']",
+    "no env": "[run]\nagent = 'crl'\n[grid]\ngamma = [0.9]",
+    "unknown setting": "[run]\nagent = 'crl'\ngama = 1\n[grid]\nenv = ['ant']",
+    "outside": "[run]\nagent = 'crl'\ngamma = 2.0\n[grid]\nenv = ['ant']",
+    "nan": "[run]\nagent = 'crl'\ncritic_lr = nan\n[grid]\nenv = ['ant']",
+    "inf": "[run]\nagent = 'crl'\ncritic_lr = inf\n[grid]\nenv = ['ant']",
+    "bad seeds": "[run]\nagent = 'crl'\nseeds = 'x'\n[grid]\nenv = ['ant']",
+    "no seeds": "[run]\nagent = 'crl'\nseeds = 0\n[grid]\nenv = ['ant']",
+    "too many seeds": "[run]\nagent = 'crl'\nseeds = 1000000000\n[grid]\nenv = ['ant']",
+    "old name": "[run]\nagent = 'crl'\noptions = {}\n[grid]\nenv = ['ant']",
+    "options": "[run]\nagent = 'crl'\nenv_options = { 'task.within' = -1.0 }\n[grid]\nenv = ['ant']",
+    "grid of a number": "[run]\nagent = 'crl'\n[grid]\nenv = 3",
+    "grid of nothing": "[run]\nagent = 'crl'\n[grid]\nenv = []",
+    "agent a number": "[run]\nagent = 3\n[grid]\nenv = ['ant']",
+    "env a number": "[run]\nagent = 'crl'\n[grid]\nenv = [3]",
+    "run a list": "run = []\n[grid]\nenv = ['ant']",
+    "episode length": "[run]\nagent = 'crl'\nepisode_length = 0\n[grid]\nenv = ['ant']",
+    "batch of one": "[run]\nagent = 'crl'\nbatch_size = 1\n[grid]\nenv = ['ant']",
+    "network": "[run]\nagent = 'crl'\ncritic_net = { width = 0 }\n[grid]\nenv = ['ant']",
+    "network no table": "[run]\nagent = 'crl'\ncritic_net = 3\n[grid]\nenv = ['ant']",
+    "bytes": "\udcff",
 }
 
 
@@ -177,3 +246,22 @@ def crafted(raw: bytes) -> Iterator[tuple[str, bytes]]:
     yield "deep notes", change("[" * DEEP, "__metadata__", "homing")
     yield "NaN in notes", change('{"format": NaN}', "__metadata__", "homing")
     yield "not utf-8", joined(text.replace(b"homing", b"hom\xffng"), data)
+
+
+def refused(read: Callable[[Path], Any], path: Path) -> str:
+    """The one message of a refusal, which names the path."""
+    with pytest.raises(HomingError) as caught:
+        read(path)
+    message = str(caught.value)
+    assert str(path) in message and "\n" not in message and len(message) < 1000, message
+    assert ";" in message or ":" in message  # what is wrong, and the way out
+    return message
+
+
+def harmless(read: Callable[[Path], Any], path: Path) -> Any:
+    """Refused with one message, or read like a sound file."""
+    try:
+        return read(path)
+    except HomingError:
+        refused(read, path)
+        return None

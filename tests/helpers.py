@@ -68,8 +68,8 @@ def roll(env: GoalEnv, key, steps: int):
 
 
 @cache
-def record(id: str, reward: str = "sparse") -> Record:
-    env = make(id, num_envs=LANES, episode_length=LENGTH, reward=reward)
+def record(id: str, reward: str = "sparse", physics: str | None = None) -> Record:
+    env = make(id, num_envs=LANES, episode_length=LENGTH, reward=reward, physics=physics)
     first, seen = jax.jit(lambda key: roll(env, key, STEPS))(jax.random.key(0))
     first, seen = jax.tree.map(np.asarray, (first, seen))
     return Record(env, first.state, first.goal, *seen)

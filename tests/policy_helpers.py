@@ -17,7 +17,7 @@ def untrained(env: str, spec: Spaces, seeds: tuple[int, ...] = (3, 4), **choice)
     config = CRLConfig(critic_net=NET, actor_net=NET, representation_dim=4)
     agent = make_agent(config, spec)
     with jax.debug_key_reuse(False):
-        learner = jax.vmap(agent.init)(jax.random.split(jax.random.key(0), len(seeds)))
+        learner = jax.jit(jax.vmap(agent.init))(jax.random.split(jax.random.key(0), len(seeds)))
     card = {"config": {"seeds": list(seeds)}, "scores": [], "seeds": list(seeds)}
     return Policies(
         source=env,
@@ -33,7 +33,7 @@ def untrained(env: str, spec: Spaces, seeds: tuple[int, ...] = (3, 4), **choice)
     )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def maze_policy(tmp_path_factory):
     """Two seeds for the point in the U maze; episodes of 20 steps."""
     policies = untrained("point_u_maze", Spaces("point_u_maze", 4, 2, 2), episode_length=20)

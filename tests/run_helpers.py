@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
-from probes import walk
+from probes import Probe, walk
 from safetensors.numpy import load_file
 
+from homing.compile.jitted import Programs
 from homing.config import run as run_settings
 from homing.config.offpolicy import TrainConfig
 from homing.config.presets import preset
@@ -20,7 +22,9 @@ from homing.networks import NetConfig
 from homing.runs.folder import RunFolder
 from homing.runs.progress import Lines
 from homing.training import build as run_build
+from homing.training import run as run_module
 from homing.training import runner
+from homing.training.seeds import programs
 
 NET = NetConfig(width=16)
 TRAIN = TrainConfig(
@@ -45,11 +49,40 @@ def probe_config(**changes: Any) -> RunConfig:
     return dataclasses.replace(config, **changes)
 
 
+def patch_envs(patch: pytest.MonkeyPatch) -> None:
+    """Every environment is the walk."""
+    patch.setattr(run_settings, "resolve", lambda id: id)
+    patch.setattr(run_build, "make", lambda id, num_envs=1, **_: walk(num_envs))
+
+
 @pytest.fixture
 def probe_envs(monkeypatch):
     """Every environment is the walk."""
-    monkeypatch.setattr(run_settings, "resolve", lambda id: id)
-    monkeypatch.setattr(run_build, "make", lambda id, num_envs=1, **_: walk(num_envs))
+    patch_envs(monkeypatch)
+
+
+@functools.cache
+def _programs_of(kind: Any, env: Probe, eval_env: Probe, agent: type, settings: Any, plan: Any) -> Programs:
+    """The programs that follow from these, the same objects at every call: traced once in this process."""
+    return programs(kind(env, agent(settings, env.spec), plan), eval_env)
+
+
+def patch_programs(patch: pytest.MonkeyPatch) -> None:
+    """Runs with the same settings share their programs; for tests of what happens around these."""
+
+    def shared(loop, eval_env, variants=None, placement=None):
+        if variants or placement or getattr(loop, "data", None) is not None:
+            return programs(loop, eval_env, variants, placement)
+        agent = loop.agent
+        return _programs_of(type(loop), loop.env, eval_env, type(agent), agent.config, loop.plan)
+
+    patch.setattr(run_module, "programs", shared)
+
+
+@pytest.fixture
+def shared_programs(monkeypatch):
+    """Runs with the same settings share their programs."""
+    patch_programs(monkeypatch)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -108,14 +108,19 @@ def learned(agent, steps=20_000):
         return loop, train, before, evaluate(train, stop)
 
 
+def batch_of(loop, train):
+    """A batch of the agent's own, from what was stored last."""
+    episodes = replay.episode_index(train.replay, jnp.int32(loop.plan.iterations))
+    return jax.jit(loop._batch)(Stored(train.replay, episodes), jax.random.key(1))
+
+
 def test_the_example_of_first_reach_times_learns_to_reach(example):
     made = example("first_reach_times")
     agent = made["ReachTime"](made["ReachTimeConfig"](lr=3e-3, horizon=25), walk().spec)
     loop, train, before, after = learned(agent)
     assert float(before["final_distance"]) > 0.8 > 0.5 > float(after["final_distance"])
     # Steps are counted from the state, at most the horizon; goals that are not reached count as the horizon.
-    episodes = replay.episode_index(train.replay, jnp.int32(loop.plan.iterations))
-    batch = loop._batch(Stored(train.replay, episodes), jax.random.key(1))
+    batch = batch_of(loop, train)
     steps = np.expm1(np.asarray(batch["log_time"]))
     np.testing.assert_allclose(steps, np.round(steps), atol=1e-3)
     assert steps.min() == 0 and steps.max() == pytest.approx(25)
@@ -130,8 +135,7 @@ def test_the_example_of_action_chunks_learns_to_reach(example):
     agent = made["Chunks"](made["ChunksConfig"](lr=3e-3), walk().spec)
     loop, train, before, after = learned(agent)
     assert float(before["success_end"]) < 0.3 < 0.9 < float(after["success_end"])
-    episodes = replay.episode_index(train.replay, jnp.int32(loop.plan.iterations))
-    batch = loop._batch(Stored(train.replay, episodes), jax.random.key(1))
+    batch = batch_of(loop, train)
     assert batch["actions"].shape == (128, 6) and batch["whole"].any() and not batch["whole"].all()
     assert agent.act(train.learner, batch["obs"], jax.random.key(2), explore=True).shape == (128, 6)
     assert not agent.has_critic and "chunks" in AGENTS

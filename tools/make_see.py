@@ -8,7 +8,7 @@ from PIL import Image
 from homing.api import choose_device
 from homing.cli.main import main as homing
 from homing.policies import find_policies, shipped, shipped_names
-from homing.policies.card import markdown
+from homing.policies.card_page import markdown
 
 DOCS = Path(__file__).parent.parent / "docs"
 PICTURES = DOCS / "images" / "see"

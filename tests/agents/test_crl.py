@@ -183,7 +183,7 @@ def steps_of_members(agent, old, new):
 def test_entropy_weight_falls_while_the_policy_is_too_random():
     agent = crl()
     old = jax.jit(agent.init)(jax.random.key(0))
-    new, metrics = agent.update(old, some_batch(), drawn(agent, 1), UpdateContext())
+    new, metrics = jax.jit(agent.update)(old, some_batch(), drawn(agent, 1), UpdateContext())
     assert float(metrics["entropy"]) > agent.target_entropy == -1
     assert float(metrics["alpha"]) == 1
     assert float(new.params["log_alpha"]) == pytest.approx(-3e-4, rel=1e-3)

@@ -13,6 +13,7 @@ from homing.agents.ppo import PPOConfig
 from homing.agents.sac import SACConfig
 from homing.agents.srl import SRLConfig
 from homing.agents.td3 import TD3Config
+from homing.compile.jitted import Program
 from homing.config.offpolicy import TrainConfig
 from homing.config.onpolicy import OnPolicyConfig
 from homing.networks import NetConfig
@@ -20,9 +21,8 @@ from homing.training.build import make_loop, make_plan
 from homing.training.seeds import programs, seed_keys
 from homing.types import Obs
 
-# What two seeds have learned after so few steps hangs on how their updates are rounded.
-pytestmark = pytest.mark.usefixtures("default_emitters")
-
+EPOCH_OPTIONS: dict[str, int] = {}  # of its compilation
+MANY_STEPS = 40_000
 NET = NetConfig(width=32)
 RELU = NetConfig(width=32, activation="relu")
 
@@ -32,6 +32,17 @@ def _no_key_check():
     # The check takes a vmapped scan over split keys for reuse; test_offpolicy has it on, for one seed.
     with jax.debug_key_reuse(False):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _compilation(request, monkeypatch):
+    """How programs are compiled, by how long they run."""
+    if request.node.get_closest_marker("slow"):
+        # What two seeds have learned after so few steps hangs on how their updates are rounded.
+        request.getfixturevalue("default_emitters")
+    elif request.node.callspec.params["steps"] >= MANY_STEPS:
+        # An epoch that takes seconds more to compile, and a third of the time to run.
+        monkeypatch.setitem(EPOCH_OPTIONS, "xla_backend_optimization_level", 1)
 
 
 def crl(**settings):
@@ -78,9 +89,11 @@ def learn(settings, env, steps):
         )
     plan = make_plan(config, env, agent, seeds=2)
     made = programs(make_loop(env, agent, plan), env)
+    options = {"compiler_options": EPOCH_OPTIONS} if EPOCH_OPTIONS else {}
+    epoch = Program(made.epoch.fn, made.epoch.values, **made.epoch.options, **options)
     train = made.init(seed_keys([0, 1]))
     before = made.evaluate(train, 0)
-    train, metrics = made.epoch(train, *plan.epoch_bounds(0))
+    train, metrics = epoch(train, *plan.epoch_bounds(0))
     assert bool(metrics["finite"].all())
     return agent, train, before, made.evaluate(train, plan.iterations)
 

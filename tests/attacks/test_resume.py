@@ -6,24 +6,25 @@ import signal
 
 import numpy as np
 import pytest
-from probes import walk
 from run_helpers import (  # noqa: F401
     Watch,
     assert_same_results,
     no_key_check,
+    patch_envs,
+    patch_programs,
     probe_envs,
     results,
     run,
+    shared_programs,
 )
 
 import homing
-from homing.config import run as run_settings
 from homing.errors import HomingError
 from homing.runs.folder import RunFolder, write_json
 from homing.training import build as run_build
 from homing.training import runner
 
-pytestmark = pytest.mark.usefixtures("probe_envs")
+pytestmark = pytest.mark.usefixtures("probe_envs", "shared_programs")
 
 
 def stop_at(iteration):
@@ -39,8 +40,8 @@ def made(tmp_path_factory):
     """A finished run, and one that stopped at iteration 15, after two evaluations of four."""
     home = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_settings, "resolve", lambda id: id)
-        patch.setattr(run_build, "make", lambda id, num_envs=1, **_: walk(num_envs))
+        patch_envs(patch)
+        patch_programs(patch)
         assert run(home / "whole")[0].status == "finished"
         assert run(home / "stopped", stop_at(15))[0].status == "stopped"
     return home

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import homing
 from homing import bounds
 from homing.agents import AGENTS
-from homing.bounds import BOUNDS, Range
+from homing.bounds import BOUNDS
 from homing.config.offpolicy import TrainConfig
 from homing.config.onpolicy import OnPolicyConfig
 from homing.config.presets import PRESETS
@@ -25,8 +25,9 @@ from homing.envs.cell_pairs import CellPairs
 from homing.envs.goals import Around, Away, Box, FreeCells, InReach, Points, Ring
 from homing.envs.renewal import GoalOptions
 from homing.envs.tasks import Cube, Grasp, MoveCube, PushPucks, Reach, Soccer
-from homing.errors import ConfigError, HomingError, UnknownNameError
+from homing.errors import ConfigError, HomingError, UnknownNameError, shown
 from homing.networks import NetConfig
+from homing.values import Range, hints_of
 
 CONFIGS = [*(config for config, _ in AGENTS.values()), TrainConfig, OnPolicyConfig, SaveConfig, NetConfig]
 OWN = [kind for kind in CONFIGS if kind.__module__.startswith("homing.")]
@@ -43,7 +44,7 @@ def plain_types(hint):
 
 def number_fields(kind):
     """Names and types of the numbers among a config's fields."""
-    for name, hint in bounds.hints_of(kind).items():
+    for name, hint in hints_of(kind).items():
         found = [plain for plain in plain_types(hint) if plain in (int, float)]
         if found:
             yield name, found[0]
@@ -101,7 +102,7 @@ def test_just_outside_is_refused_with_value_and_range(kind, name, plain):
     for value in beyond(range, plain):
         message = refused(kind, name, plain(value))
         assert range.words(whole=plain is int) in message
-        assert bounds.shown(plain(value)) in message or f"{value:g}" in message
+        assert shown(plain(value)) in message or f"{value:g}" in message
 
 
 BAD = ["x", "", True, False, [], {}, (1,), object(), np.zeros(3), 1j, "nan", b"1", float("nan"), lambda: 1]
@@ -157,7 +158,7 @@ def test_numbers_inside_are_taken_and_numbers_outside_refused(data):
 
 @pytest.mark.parametrize("kind", OWN, ids=lambda kind: kind.__name__)
 def test_texts_flags_and_choices_are_checked(kind):
-    for name, hint in bounds.hints_of(kind).items():
+    for name, hint in hints_of(kind).items():
         if hint is bool:
             for value in (1, 0, "yes", None, [], 0.5):
                 refused(kind, name, value)

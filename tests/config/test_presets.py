@@ -59,5 +59,6 @@ def test_training_may_cut_episodes_and_evaluation_does_not(asked, limit, trained
     assert parts.eval_env.episode_length == limit
     assert parts.env.num_envs == 4
     steps = jnp.asarray([0, 1, trained - 2, trained - 1], jnp.int32)
-    after = parts.env.step(parts.env.reset(jax.random.key(0)).replace(steps=steps), jnp.zeros((4, 2)))
+    first = lambda key: parts.env.reset(key).replace(steps=steps)
+    after = jax.jit(lambda key: parts.env.step(first(key), jnp.zeros((4, 2))))(jax.random.key(0))
     assert after.truncated.tolist() == [False, False, False, True]

@@ -161,12 +161,13 @@ def test_seeds_vmapped_equal_one_by_one(id, keys_reused_on_purpose):
 
 def test_seed_axes_share_the_clock_and_keep_the_branch(keys_reused_on_purpose):
     env = homing.make("point_u_maze", num_envs=2, episode_length=6)
-    states = jax.vmap(env.reset, out_axes=env.seed_axes())(jax.random.split(jax.random.key(0), 3))
+    reset = jax.jit(jax.vmap(env.reset, out_axes=env.seed_axes()))
+    states = reset(jax.random.split(jax.random.key(0), 3))
     assert states.clock.shape == () and states.used.shape == (3, 2) and states.obs.goal.shape == (3, 2, 2)
     step = jax.vmap(env.step, in_axes=(env.seed_axes(), 0), out_axes=env.seed_axes())
     actions = jnp.zeros((3, 2, 2))
     branches = str(jax.make_jaxpr(step)(states, actions)).count(" cond[")
-    plain = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 3))
+    plain = jax.eval_shape(jax.vmap(env.reset), jax.random.split(jax.random.key(0), 3))
     assert branches == 1 + str(jax.make_jaxpr(jax.vmap(env.step))(plain, actions)).count(" cond["), (
         "the pool is filled in a branch, not at every step"
     )
@@ -221,7 +222,7 @@ def test_blocks_divide_an_unroll_and_are_no_longer_than_the_interval():
 def test_an_unroll_in_blocks_draws_fresh_goals_too(keys_reused_on_purpose):
     env = homing.make("reacher", num_envs=3, episode_length=4)
     policy = random_policy(env)
-    first = env.reset(jax.random.key(0))
+    first = jax.jit(env.reset)(jax.random.key(0))
     after, rows = jax.jit(lambda s, k: unroll(env, s, policy, k, 36))(first, jax.random.key(1))
     assert env.blocks(36) == 3
     starts = np.concatenate([np.asarray(rows.obs.goal)[::4].reshape(-1, 3), np.asarray(after.obs.goal)])

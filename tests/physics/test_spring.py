@@ -43,12 +43,12 @@ class Pair:
         self.own, self.brax = Spring(model, single, windows), brax_pipelines.Spring(model, single, windows)
         self.step_own, self.step_brax = jax.jit(self.own.step), jax.jit(self.brax.step)
         self.init_own, self.init_brax = jax.jit(self.own.init), jax.jit(self.brax.init)
+        self.sample_resets = jax.jit(jax.vmap(scene.Scene(self.spec, "spring").sample_reset))
 
     def starts(self, key, spread: float = 0.0):
         """Starts of episodes, with velocities of the size `spread` added."""
         k_reset, k_speed = jax.random.split(key)
-        sample_reset = scene.Scene(self.spec, "spring").sample_reset
-        q, qd, _ = jax.vmap(sample_reset)(jax.random.split(k_reset, LANES))
+        q, qd, _ = self.sample_resets(jax.random.split(k_reset, LANES))
         return q, qd + spread * jax.random.normal(k_speed, qd.shape)
 
     def actions(self, key):
@@ -60,19 +60,21 @@ pair = cache(Pair)
 
 def _bodies(state: brax_pipelines.SpringState) -> Bodies:
     """The same motion as brax's state."""
-    parts = (state.x_i.pos, state.x_i.rot, state.xd_i.vel, state.xd_i.ang)
+    parts = map(np.asarray, (state.x_i.pos, state.x_i.rot, state.xd_i.vel, state.xd_i.ang))
     return Bodies(*(tuple(part[..., i] for i in range(part.shape[-1])) for part in parts))
 
 
 def _aligned(rot, to):
     """Quaternions [..., 4] with the sign that is nearer to `to`: both signs are the same turn."""
-    return rot * jnp.where(jnp.sum(rot * to, axis=-1, keepdims=True) < 0, -1.0, 1.0)
+    rot, to = np.asarray(rot), np.asarray(to)
+    return rot * np.where(np.sum(rot * to, axis=-1, keepdims=True) < 0, np.float32(-1), np.float32(1))
 
 
 def _differences(one, other) -> np.ndarray:
     """The greatest difference in each lane."""
     leaves = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
-    return np.max([np.abs(np.asarray(a - b)).reshape(LANES, -1).max(axis=1) for a, b in leaves], axis=0)
+    apart = [np.abs(np.asarray(a) - np.asarray(b)) for a, b in leaves]
+    return np.max([difference.reshape(LANES, -1).max(axis=1) for difference in apart], axis=0)
 
 
 def _same_step(engines: Pair, state, ctrl) -> np.ndarray:
@@ -106,8 +108,13 @@ def test_start_and_reading(id):
     rot = _aligned(brax.x.rot, engines.own.links(own).rot)
     brax = brax.replace(x=brax.x.replace(rot=rot), x_i=brax.x_i.replace(rot=rot))
     assert _differences(own.bodies, _bodies(brax)).max() < 5e-6
-    for read in ("q", "qd", "links", "mass_features"):
-        assert _differences(getattr(engines.own, read)(own), getattr(engines.brax, read)(brax)).max() < 2e-5
+    reads = ("q", "qd", "links", "mass_features")
+    found, expected = (
+        jax.jit(lambda state, engine=engine: [getattr(engine, read)(state) for read in reads])(state)
+        for engine, state in ((engines.own, own), (engines.brax, brax))
+    )
+    for ours, theirs in zip(found, expected, strict=True):
+        assert _differences(ours, theirs).max() < 2e-5
     np.testing.assert_allclose(engines.own.torques(own, ctrl), engines.brax.torques(brax, ctrl), rtol=1e-6)
 
 

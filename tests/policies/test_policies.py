@@ -28,7 +28,8 @@ from homing.policies import (
     shipped_names,
     write_policies,
 )
-from homing.policies.card import best_seed, markdown
+from homing.policies.card import best_seed
+from homing.policies.card_page import markdown
 from homing.policies.store import EnvChoice, Policies, Spaces
 from homing.runs.folder import RunFolder
 from homing.runs.policy_files import save_policy

@@ -3,14 +3,14 @@
 import json
 
 import pytest
-from run_helpers import no_key_check, probe_envs, run  # noqa: F401
+from run_helpers import no_key_check, probe_envs, run, shared_programs  # noqa: F401
 
 from homing.report.build import write_report
 from homing.report.content import make_content
 from homing.report.reading import find_runs, read_runs
 
 
-@pytest.mark.usefixtures("probe_envs")
+@pytest.mark.usefixtures("probe_envs", "shared_programs")
 def test_a_real_run_is_reported_as_it_was(tmp_path):
     run(tmp_path / "run")
     written = write_report([tmp_path], tmp_path / "report.html", csv=tmp_path / "all.csv")

@@ -1,5 +1,6 @@
 """Killed processes, full disks, folders that cannot be written: nothing is lost, results are the same."""
 
+import functools
 import os
 import shlex
 import signal
@@ -21,20 +22,20 @@ FLAGS = shlex.split(
 )
 
 
-def homing(*args, fault="", wait=True, traces=None):
+def command(cache, *args, fault="", wait=True):
     """The command line in a process of its own, on a probe, with a fault if one is asked for.
 
-    traces: keep traced programs in this folder
+    cache: folder of programs, traced and compiled, that are kept
     """
     env = os.environ | {
         "FAULT": fault,
-        "TRACES": "1" if traces else "",
-        "JAX_COMPILATION_CACHE_DIR": str(traces or HERE.parent / ".cache" / "jax"),
+        "TRACES": "1",
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
     }
-    command = [sys.executable, str(HERE / "probe_cli.py"), *map(str, args)]
+    line = [sys.executable, str(HERE / "probe_cli.py"), *map(str, args)]
     process = subprocess.Popen(
-        command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=HERE
+        line, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=HERE
     )
     if not wait:
         return process
@@ -43,7 +44,13 @@ def homing(*args, fault="", wait=True, traces=None):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def homing(tmp_path_factory):
+    """`command` with one cache for all tests, as on a user's machine."""
+    return functools.partial(command, tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def whole(homing, tmp_path_factory):
     """A run that nothing disturbed."""
     path = tmp_path_factory.mktemp("faults") / "whole"
     code, said = homing("train", "crl", "walk", *FLAGS, "--out", path)
@@ -52,16 +59,16 @@ def whole(tmp_path_factory):
     return path
 
 
-def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(tmp_path, whole):
+def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(tmp_path, homing, whole):
     path = tmp_path / "run"
     train = ("train", "crl", "walk", *FLAGS, "--out", path)
     # Before the first checkpoint; while one is written; with rows on the disk that no checkpoint covers.
-    for command, fault in (
+    for line, fault in (
         (train, "line:1"),
         (("resume", path), "checkpoint:2"),
         (("resume", path), "rows:1"),
     ):
-        code, said = homing(*command, fault=fault)
+        code, said = homing(*line, fault=fault)
         assert code == -signal.SIGKILL, said
         assert not (path / "summary.json").exists()
     code, said = homing("resume", path)
@@ -76,17 +83,17 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(tmp_path, 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_with_kept_traces_to_the_same_bits(tmp_path, whole):
     path, kept = tmp_path / "run", tmp_path / "cache"
-    code, said = homing("train", "crl", "walk", *FLAGS, "--out", path, fault="rows:3", traces=kept)
+    code, said = command(kept, "train", "crl", "walk", *FLAGS, "--out", path, fault="rows:3")
     assert code == -signal.SIGKILL, said
     written = set((kept / "homing-exports").iterdir())
     assert len(written) == 3
-    code, said = homing("resume", path, traces=kept)
+    code, said = command(kept, "resume", path)
     assert code == 0, said
     assert set((kept / "homing-exports").iterdir()) == written  # the same settings: none traced anew
     assert_same_results(path, whole)
 
 
-def test_a_full_disk_keeps_earlier_checkpoints_and_says_so(tmp_path, whole):
+def test_a_full_disk_keeps_earlier_checkpoints_and_says_so(tmp_path, homing, whole):
     path = tmp_path / "run"
     code, said = homing("train", "crl", "walk", *FLAGS, "--out", path, fault="disk:2")
     assert code == 2, said
@@ -101,7 +108,7 @@ def test_a_full_disk_keeps_earlier_checkpoints_and_says_so(tmp_path, whole):
     assert_same_results(path, whole)
 
 
-def test_a_run_in_use_is_refused_and_stops_cleanly_on_request(tmp_path, whole):
+def test_a_run_in_use_is_refused_and_stops_cleanly_on_request(tmp_path, homing, whole):
     path = tmp_path / "run"
     flags = [*FLAGS, "--steps", "10M", "--evaluations", "20k"]
     process = homing("train", "crl", "walk", *flags, "--out", path, wait=False)

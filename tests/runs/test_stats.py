@@ -17,6 +17,14 @@ def test_iqm_is_the_mean_of_the_middle_half():
     np.testing.assert_allclose(stats.iqm(columns, axis=0), [1.5, 5.5])
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8, 13, 100])
+def test_iqm_is_scipys_trimmed_mean_to_the_last_bit(count):
+    values = np.random.default_rng(count).normal(size=(count, 5))
+    np.testing.assert_array_equal(stats.iqm(values, axis=0), scipy_stats.trim_mean(values, 0.25, axis=0))
+    np.testing.assert_array_equal(stats.iqm(values.T, axis=1), scipy_stats.trim_mean(values.T, 0.25, axis=1))
+    assert stats.iqm(values) == scipy_stats.trim_mean(values.ravel(), 0.25)
+
+
 @pytest.mark.parametrize("statistic", stats.STATISTICS)
 def test_statistics_agree_along_an_axis_and_for_a_list(statistic):
     values = np.random.default_rng(0).normal(size=(9, 4))

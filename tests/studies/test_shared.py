@@ -12,16 +12,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from probes import walk
-from run_helpers import no_key_check, probe_envs  # noqa: F401
+from run_helpers import no_key_check, patch_envs, probe_envs  # noqa: F401
 from study_helpers import TESTS, TEXT, own_ledger  # noqa: F401
 
-from homing.config import run as run_settings
 from homing.errors import ConfigError
 from homing.studies import claims, pool, running, shared
 from homing.studies.folder import StudyFolder
 from homing.studies.points import Choice
-from homing.training import build as run_build
 
 # Claims.
 
@@ -123,8 +120,7 @@ def planned(tmp_path_factory):
     home = tmp_path_factory.mktemp("study")
     (home / "tiny.toml").write_text(TEXT)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_settings, "resolve", lambda id: id)
-        patch.setattr(run_build, "make", lambda id, num_envs=1, **_: walk(num_envs))
+        patch_envs(patch)
         patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
         folder = running.opened(str(home / "tiny.toml"), Choice(), home / "out")
         said = []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from run_helpers import no_key_check, probe_envs  # noqa: F401
+from run_helpers import no_key_check, patch_envs, probe_envs  # noqa: F401
 from study_helpers import TESTS, TEXT, own_ledger, probe_worker  # noqa: F401
 
 from homing.errors import ConfigError, HomingError
@@ -52,15 +52,9 @@ def ran(tmp_path_factory):
     home = tmp_path_factory.mktemp("study")
     (home / "tiny.toml").write_text(TEXT)
     with pytest.MonkeyPatch.context() as patch:
-        from probes import walk
-
-        from homing.config import run as run_settings
-        from homing.training import build as run_build
-
         patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
         patch.setattr(runner, "start_or_resume", breaking(runner.start_or_resume))
-        patch.setattr(run_settings, "resolve", lambda id: id)
-        patch.setattr(run_build, "make", lambda id, num_envs=1, **_: walk(num_envs))
+        patch_envs(patch)
         folder = running.opened(str(home / "tiny.toml"), Choice(), home / "out")
         said = []
         code = running.run(folder, {}, HERE, said.append)

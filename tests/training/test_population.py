@@ -6,7 +6,7 @@ import signal
 
 import numpy as np
 import pytest
-from run_helpers import Watch, no_key_check, probe_config, probe_envs, run  # noqa: F401
+from run_helpers import Watch, no_key_check, patch_envs, probe_config, probe_envs, run  # noqa: F401
 from safetensors.numpy import load_file
 
 from homing.errors import HomingError
@@ -53,15 +53,10 @@ def numbers(rows, seed):
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
-    from probes import walk
-
-    from homing.config import run as run_settings
-    from homing.training import build as run_build
 
     home = tmp_path_factory.mktemp("population")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_settings, "resolve", lambda id: id)
-        patch.setattr(run_build, "make", lambda id, num_envs=1, **_: walk(num_envs))
+        patch_envs(patch)
         outcome, _ = population(home)
     assert outcome.status == "finished"
     return home

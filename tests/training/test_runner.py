@@ -10,32 +10,35 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from probes import walk
 from run_helpers import (  # noqa: F401
     SAVE,
     TRAIN,
     Watch,
     assert_same_results,
     no_key_check,
+    patch_envs,
+    patch_programs,
     probe_config,
     probe_envs,
     results,
     run,
+    shared_programs,
 )
 
 import homing
 from homing.agents.crl import CRL
 from homing.compile.programs import Compiled
-from homing.config import run as run_settings
 from homing.errors import HomingError
 from homing.runs.folder import RunFolder, write_json
 from homing.training import build as run_build
+from homing.training import run as run_module
 from homing.training import runner
 from homing.training.members import members_of
 from homing.training.offpolicy import OffPolicy
+from homing.training.seeds import programs
 from homing.training.tally import Tally, columns, pieces
 
-pytestmark = pytest.mark.usefixtures("probe_envs")
+pytestmark = pytest.mark.usefixtures("probe_envs", "shared_programs")
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +46,8 @@ def whole(tmp_path_factory):
     """A run that nothing disturbed."""
     path = tmp_path_factory.mktemp("runs") / "whole"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_settings, "resolve", lambda id: id)
-        patch.setattr(run_build, "make", lambda id, num_envs=1, **_: walk(num_envs))
+        patch_envs(patch)
+        patch_programs(patch)
         outcome, show = run(path)
     assert outcome.status == "finished"
     return path, show
@@ -132,6 +135,7 @@ def test_a_run_records_what_it_ran_on(whole):
 
 
 def test_a_run_traces_each_program_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_module, "programs", programs)  # its own
     traces, updates = Counter(), Counter()
 
     def counted(kind, name, counts):

@@ -122,7 +122,8 @@ def _success(policies: Any) -> str:
 
 def _show_card(policies: Any, as_json: bool) -> None:
     from homing.policies import shipped, shipped_names
-    from homing.policies.card import exported, markdown
+    from homing.policies.card import exported
+    from homing.policies.card_page import markdown
 
     if as_json:
         print(json.dumps(dict(policies.card), indent=1))

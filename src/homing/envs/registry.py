@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from homing import bounds, plugins
+from homing import bounds, plugins, values
 from homing.envs.arenas import PUSH_ROOM, Arena, Floor, Maze
 from homing.envs.arms import ARMS
 from homing.envs.base import GoalEnv
@@ -209,10 +209,10 @@ def _replace(part: Any, path: str, names: list[str], value: Any) -> Any:
     old = getattr(part, names[0])
     if len(names) > 1:
         return dataclasses.replace(part, **{names[0]: _replace(old, path, names[1:], value)})
-    hint = bounds.hints_of(type(part)).get(names[0])
-    if not (isinstance(value, str) and bounds.choices_of(hint)):
+    hint = values.hints_of(type(part)).get(names[0])
+    if not (isinstance(value, str) and values.choices_of(hint)):
         _check_like(path, old, value)
-    value = bounds.checked(f"option {path!r}", value, hint, bounds.range_of(type(part), names[0]))
+    value = values.checked(f"option {path!r}", value, hint, bounds.range_of(type(part), names[0]))
     return dataclasses.replace(part, **{names[0]: _frozen(value)})
 
 

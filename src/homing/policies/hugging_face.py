@@ -12,7 +12,7 @@ import numpy as np
 
 from homing.envs.info import gymnasium_id
 from homing.errors import ConfigError
-from homing.policies.card import FIRST, markdown
+from homing.policies.card_page import FIRST, markdown
 from homing.policies.store import Policies, read_policies
 from homing.runs.folder import write_whole
 from homing.runs.tensors import SUFFIX

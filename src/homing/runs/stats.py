@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
@@ -49,8 +48,11 @@ def iqm(values: Any, axis: int | None = None) -> Any:
     """
     values = np.asarray(values, np.float64)
     if axis is None:
-        return float(stats.trim_mean(values.ravel(), 0.25))
-    return stats.trim_mean(values, 0.25, axis=axis)
+        return float(iqm(values.ravel(), axis=0))
+    count = values.shape[axis]
+    cut = count // 4
+    ranked = np.partition(values, (cut, count - cut - 1), axis=axis)
+    return np.moveaxis(ranked, axis, 0)[cut : count - cut].mean(axis=0)
 
 
 STATISTICS: dict[str, Callable[..., Any]] = {
