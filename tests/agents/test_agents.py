@@ -150,7 +150,7 @@ def test_one_of_three_seeds_is_as_if_alone_and_programs_are_traced_once(name):
     for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
         np.testing.assert_allclose(np.asarray(a)[1], np.asarray(b)[0], rtol=2e-3, atol=2e-4)
         if a.size > 3 * 8 and jnp.issubdtype(a.dtype, jnp.floating):
-            assert not np.allclose(np.asarray(a)[0], np.asarray(a)[1])
+            assert not np.allclose(np.asarray(a)[0], np.asarray(a)[1], atol=0)  # second moments are tiny
     assert float(scores["final_distance"][1]) == pytest.approx(float(score["final_distance"][0]), abs=0.02)
 
 

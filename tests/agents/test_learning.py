@@ -169,7 +169,7 @@ def test_ledge_whoever_minds_falls_keeps_away_from_them(minds):
     if minds:
         assert after["episode_length"].tolist() == [25, 25]
     else:
-        assert float(after["episode_length"].max()) < 24
+        assert float(after["episode_length"].max()) < 24.5  # of 25: some fall
 
 
 TRAPDOOR = [
