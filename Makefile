@@ -43,6 +43,11 @@ test-all: $(READY)
 test-attacks: $(READY)
 	$(PYTEST) tests/attacks
 
+# On a machine with a GPU, with whatever Python has homing and jax[cuda13] there: make test-gpu GPU_PYTHON=python3
+GPU_PYTHON := $(BIN)/python
+test-gpu:
+	HOMING_TEST_GPU=1 $(GPU_PYTHON) -m pytest tests/gpu
+
 test-package: $(READY)
 	$(BIN)/python -m pytest tests/test_packaging.py tests/test_infrastructure.py
 

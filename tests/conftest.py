@@ -11,7 +11,7 @@ from typing import Any
 # optimises nothing, and a program is compiled in one piece: the parts that XLA would compile side by side cost a
 # fifth more, and the cores are busy anyway. Older emitters of fusions need less than half the time of the new ones;
 # jaxlib 0.11 has lost them and refuses the flag.
-os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["JAX_PLATFORMS"] = "cuda" if os.environ.get("HOMING_TEST_GPU") else "cpu"  # `make test-gpu`
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "")
     + " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"

@@ -23,7 +23,7 @@ ALLOWED = {
     "physics": BASE | {"compile"},
     "envs": BASE | {"physics", "plugins"},
     "data": BASE | {"envs"},
-    "networks": BASE,
+    "networks": BASE | {"compile"},
     "losses": BASE,
     "agents": BASE | {"losses", "networks", "plugins"},
     "config": BASE | {"agents", "data", "envs", "networks", "plugins"},

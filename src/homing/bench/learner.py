@@ -133,11 +133,12 @@ def measured(case: Case, program: Any, learner: Any, given: Any, seconds: float)
 
 def _flops(case: Case, learner: Any, given: Any) -> float:
     """FLOPs of one update of one seed."""
-    if case.on_policy:
-        learn = lambda learner, given: case.agent.learn(learner, *given)[0]
-        return flops.product_flops(learn, learner, given) / case.updates
-    update = lambda learner, given: case.agent.update(learner, *given, UpdateContext())[0]
-    return flops.product_flops(update, learner, jax.tree.map(lambda x: x[0], given))
+    with xla.without_kernels():  # products inside a kernel are not seen
+        if case.on_policy:
+            learn = lambda learner, given: case.agent.learn(learner, *given)[0]
+            return flops.product_flops(learn, learner, given) / case.updates
+        update = lambda learner, given: case.agent.update(learner, *given, UpdateContext())[0]
+        return flops.product_flops(update, learner, jax.tree.map(lambda x: x[0], given))
 
 
 def line(row: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass
 
@@ -9,11 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from homing.compile import cuda, xla
 from homing.errors import HomingError
 from homing.system import hardware
 
 CUDA_FIX = (
     'install the CUDA build with `pip install "homing[cuda]"` (from a checkout: `pip install ".[cuda]"`)'
+)
+NVRTC_FIX = (
+    "install it with `pip install nvidia-cuda-nvrtc`; without it deep networks train at a third of the speed"
 )
 
 
@@ -33,7 +38,8 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Check everything that a run depends on."""
-    return [*_versions(), _devices(), _gpu_seen(), _arithmetic(), _memory(), _disk(), _drawing(), _films()]
+    machine = [_devices(), _gpu_seen(), _arithmetic(), _kernels(), _memory(), _disk()]
+    return [*_versions(), *machine, _drawing(), _films()]
 
 
 def _versions() -> list[Finding]:
@@ -91,6 +97,23 @@ def _arithmetic() -> Finding:
         "a matrix product is correct" if well else f"a matrix product gives {total}",
         "" if well else "check the JAX build",
     )
+
+
+def _kernels() -> Finding:
+    """Which of our kernels programs are compiled with."""
+    if jax.default_backend() != "gpu":
+        return Finding("kernels", "none on this device; XLA compiles everything")
+    named = {
+        "whole networks (CUDA)": xla.cuda_kernels(),
+        "physics (Triton)": xla.kernels(),
+        "Newton's method of MJX": xla.kernels(asked_for=True),
+    }
+    used = [name for name, on in named.items() if on]
+    found = f"in use: {', '.join(used)}" if used else "none in use"
+    capable = cuda.capability() >= xla.HOPPER and os.environ.get(xla.KERNELS, "1") != "0"
+    if capable and cuda.library() is None:
+        return Finding("kernels", f"{found}; NVRTC, which compiles those in CUDA, is missing", NVRTC_FIX)
+    return Finding("kernels", found)
 
 
 def free_bytes() -> int | None:
