@@ -22,6 +22,8 @@ from homing.types import Array, EnvState, Key, Metrics, Obs
 
 __all__ = ["EnvInfo", "GoalEnv"]
 
+DIVERGED = 1e4  # metres, radians or their rates, which no robot reaches while its simulation is sound
+
 
 class GoalEnv:
     """N parallel environments with auto-reset.
@@ -176,8 +178,9 @@ class GoalEnv:
         ctrl = self.scene.control(state.physics, jnp.clip(action, -1.0, 1.0))
         physics = self.scene.engine.step(state.physics, ctrl)
         reached = self.scene.observe(physics, ctrl)
-        # A diverged simulation terminates its episode; its non-finite state is replaced by the previous one.
-        broken = ~jnp.all(jnp.isfinite(reached), axis=-1)
+        # A diverged simulation terminates its episode; its state is replaced by the previous one. Numbers grow before
+        # they overflow: in replay, such states would make losses overflow instead.
+        broken = ~jnp.all(jnp.abs(reached) < DIVERGED, axis=-1)
         reached = reset_pool.where_envs(broken, state.obs.state, reached)
         achieved = self.achieved(reached)
         metrics = self._metrics(achieved, state.obs.goal)
