@@ -4,8 +4,8 @@
 // copy (Hopper and later). The grid is (batch / ROWS, networks). Products have bfloat16 operands and float32 sums.
 //
 // Set by the compiler's command line:
-//   W        width of the layers, a multiple of 64
-//   INPUTS   width of the network's input, padded to a multiple of 32
+//   W        width of the layers, a multiple of 32, above 512 of 64
+//   INPUTS   width of the network's input, padded to a multiple of 64
 //   LAYERS   layers after the first
 //   ROWS     rows of a block's tile
 //   SPAN     rows of them that one warp computes, a multiple of 16
@@ -24,8 +24,8 @@ typedef unsigned long long u64;
 typedef unsigned short bf16;  // its bits
 
 #define COLS (W <= 512 ? 32 : 64)
-#define ACROSS (W / COLS)      // warps side by side
-#define GROUPS (ROWS / SPAN)   // of warps, one below the other
+#define ACROSS (W / COLS)     // warps side by side
+#define GROUPS (ROWS / SPAN)  // of warps, one below the other
 #define THREADS (32 * ACROSS * GROUPS)
 #define MT (SPAN / 16)
 #define NT (COLS / 8)
