@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import jax
 
 from homing.agents import make_agent
-from homing.agents.base import Agent, AgentConfig, OnPolicyAgent
+from homing.agents.base import Agent, AgentConfig, OffPolicyAgent, OnPolicyAgent
 from homing.config.offpolicy import Plan, TrainConfig
 from homing.config.onpolicy import OnPolicyConfig, OnPolicyPlan
 from homing.config.plan import WORKSPACE, Sizes, human_bytes
@@ -67,7 +67,9 @@ def make_case(env: str, seeds: int, *given: Any, **changes: Any) -> Case:
     made = make_agent(config.settings, spec)
     learner = jax.eval_shape(made.init, jax.eval_shape(lambda: jax.random.key(0)))
     # As many batches in a round as training prepares at once.
-    each = batch_bytes(config.train, one, made) if isinstance(config.train, TrainConfig) else 0
+    each = 0
+    if isinstance(config.train, TrainConfig):
+        each = batch_bytes(config.train, one, cast(OffPolicyAgent, made))
     sizes = Sizes(
         spec.state_dim, spec.action_dim, spec.goal_dim, learner_bytes=bytes_of(learner), batch_bytes=each
     )
