@@ -108,19 +108,6 @@ def test_nearness_counts_the_radii_that_contain_each_step_up_to_the_horizon(stor
     assert not found[:, HORIZON + 1 :].any() and {0, 1, 2, 3} == set(counts.ravel())
 
 
-def test_a_window_is_kept_in_bytes(stored):
-    """Float distances of a thousand steps would be four times as much to write and read."""
-    many = jax.tree.map(lambda x: jnp.tile(x, 20), (stored.index, stored.goals))
-
-    def labels(index, goal):
-        near = stored.view.nearness(index, goal, (RADIUS, RADIUS / 2), 1000)
-        return stored.view.first_near(index, near, 1000), jnp.sum(near.astype(jnp.int32), axis=1)
-
-    memory = jax.jit(labels).lower(*many).compile().memory_analysis()
-    assert memory is not None
-    assert memory.temp_size_in_bytes < 2 * 1024 * len(many[1])
-
-
 @pytest.mark.parametrize("dwell", [1, 2, 3, 6])
 def test_first_reach_equals_a_loop_over_the_episode(stored, dwell):
     radius = RADIUS if dwell == 1 else 1.5
