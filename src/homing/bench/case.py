@@ -67,8 +67,9 @@ def make_case(env: str, seeds: int, *given: Any, **changes: Any) -> Case:
     made = make_agent(config.settings, spec)
     learner = jax.eval_shape(made.init, jax.eval_shape(lambda: jax.random.key(0)))
     # As many batches in a round as training prepares at once.
-    off_policy = isinstance(config.train, TrainConfig)
-    each = batch_bytes(config.train, one, cast(OffPolicyAgent, made)) if off_policy else 0
+    each = 0
+    if isinstance(config.train, TrainConfig):
+        each = batch_bytes(config.train, one, cast(OffPolicyAgent, made))
     sizes = Sizes(
         spec.state_dim, spec.action_dim, spec.goal_dim, learner_bytes=bytes_of(learner), batch_bytes=each
     )
