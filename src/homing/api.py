@@ -50,7 +50,7 @@ def train(
     *,
     seeds: int | Sequence[int] = 1,
     steps: int | None = None,
-    preset: str = "paper",
+    preset: str | None = None,
     out: str | Path | None = None,
     eval_env: str | None = None,
     episode_length: int = 1000,
@@ -68,6 +68,7 @@ def train(
     agent:       crl, srl, sac, td3, ppo, gcbc, one of your own, or best: the recipe of the environment
     seeds:       a number of seeds, 0, 1, …, or the seeds themselves
     steps:       environment steps of each seed, with `data` updates; short for total_steps
+    preset:      paper by default; best has its own
     out:         a new folder; runs/<env>-<agent>-<time> by default
     eval_env:    evaluate in this environment instead of `env`
     reward:      sparse, or dense where the environment's body has one
@@ -76,7 +77,8 @@ def train(
     devices:     shard the run over this many devices; 0 means all
     settings:    any field of the loop's config (TrainConfig, for PPO OnPolicyConfig), the agent's or SaveConfig
     """
-    from homing.config.recipes import BEST, recipe_for
+    from homing.config.presets import DEFAULT
+    from homing.config.recipes import BEST, OWN_PRESET, recipe_for
     from homing.config.run import DataFile, parse_seeds, run_config
     from homing.runs.progress import make_progress
 
@@ -86,12 +88,14 @@ def train(
     _check_path("data", data, optional=True)
     changes = dict(settings) if steps is None else {**settings, "total_steps": steps}
     if agent == BEST:
+        if preset is not None:
+            raise ConfigError(OWN_PRESET)
         recipe = recipe_for(env)
         agent, preset = recipe.agent, recipe.preset
     config = run_config(
         agent,
         env,
-        preset_name=preset,
+        preset_name=DEFAULT if preset is None else preset,
         seeds=parse_seeds(seeds),
         changes=changes,
         eval_env=eval_env,

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from cli_helpers import command
 
+import homing
 from homing.config.presets import preset
 from homing.config.recipes import UNMEASURED, recipe_for, recipes
 from homing.config.run import RunConfig
@@ -75,3 +76,5 @@ def test_best_trains_by_the_recipe_wherever_it_stands():
     assert args[:4] == ["srl", "ant_u4_maze", "--preset", "fast"]
     with pytest.raises(ConfigError, match="homing recipes"):
         arranged(["best", "ant", "--preset", "paper"])
+    with pytest.raises(ConfigError, match="homing recipes"):
+        homing.train("best", "ant", preset="paper")

@@ -88,14 +88,12 @@ def arranged(args: Sequence[str]) -> tuple[list[str], tuple[str, str, str | None
     """The arguments with agent and environment first; and agent, preset, environment, on which the flags depend."""
     from homing.agents import agent_names
     from homing.config.presets import DEFAULT
-    from homing.config.recipes import BEST, recipe_for
+    from homing.config.recipes import BEST, OWN_PRESET, recipe_for
 
     names, rest = split(args, all_flags(), (*agent_names(), BEST))
     if names[:1] == [BEST] and len(names) > 1:
         if value_of("--preset", rest) is not None:
-            raise ConfigError(
-                "best has a preset of its own; name an agent to choose another (homing recipes)"
-            )
+            raise ConfigError(OWN_PRESET)
         recipe = recipe_for(names[1])
         names, rest = [recipe.agent, *names[1:]], ["--preset", recipe.preset, *rest]
     agent = names[0] if names else "crl"

@@ -13,6 +13,7 @@ from typing import Any
 from homing.envs.registry import resolve
 
 BEST = "best"  # stands for the recipe's agent in `homing train best ENV`
+OWN_PRESET = "best has a preset of its own; name an agent to choose another (homing recipes)"
 
 UNMEASURED = "not measured here yet"
 
