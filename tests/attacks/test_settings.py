@@ -291,7 +291,7 @@ CALLS = [
     lambda: homing.train("crl", "ant", steps=10**12),
     lambda: homing.train("crl", "ant", steps=1000, total_steps=1000),
     lambda: homing.train("crl", "ant", preset="no"),
-    lambda: homing.train("crl", "ant", preset=None),
+    lambda: homing.train("crl", "ant", preset=7),
     lambda: homing.train("crl", "ant", preset=[]),
     lambda: homing.train("crl", "ant", out=3),
     lambda: homing.train("crl", "ant", eval_env="mars"),

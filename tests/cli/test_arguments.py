@@ -143,7 +143,7 @@ def test_every_flag_of_other_commands_has_a_sentence(capsys, command):
 def test_environments_are_listed_by_a_part_of_their_name(capsys):
     code, out, _ = run(capsys, "envs", "humanoid_u")
     assert code == 0
-    assert "3 environments" in out and "humanoid_u_maze_eval" in out and "reacher" not in out
+    assert "5 environments" in out and "humanoid_u_maze_eval" in out and "reacher" not in out
     code, out, _ = run(capsys, "envs", "ant_ball_u")  # an alias
     assert "ant_soccer_u_maze" in out
     code, _, err = run(capsys, "envs", "antt")

@@ -164,7 +164,7 @@ def in_float32(config: NetConfig) -> NetConfig:
 def test_a_fused_network_is_as_exact_as_its_layers_one_by_one(name, fused, monkeypatch):
     config = CONFIGS[name]
     x = jax.random.normal(jax.random.key(1), (130, 11), jnp.float32)  # neither is a multiple of a tile
-    params = MLP(config, 5).init(jax.random.key(0), x)["params"]
+    params = jax.jit(MLP(config, 5).init)(jax.random.key(0), x)["params"]
     params = jax.tree.map(lambda p: p + 0.1 * jnp.sin(jnp.arange(p.size)).reshape(p.shape), params)
     (_, out), grads = jax.jit(loss_of(MLP(config, 5)))(params, x)
     assert fused, "the network did not use the trunk"
@@ -188,7 +188,7 @@ def _as_exact(path: str, made, layers, exact) -> None:
 def test_members_and_seeds_are_computed_as_each_alone(fused):
     stack = Stack({"a": Member(RESIDUAL, 9, 5), "b": Member(RESIDUAL, 4, 3)})
     keys = jax.random.split(jax.random.key(3), 3)
-    params = jax.vmap(stack.init)(keys)
+    params = jax.jit(jax.vmap(stack.init))(keys)
     a = jax.random.normal(jax.random.key(1), (3, 128, 9), jnp.float32)
     b = jax.random.normal(jax.random.key(2), (3, 128, 4), jnp.float32)
 
@@ -196,10 +196,11 @@ def test_members_and_seeds_are_computed_as_each_alone(fused):
         out_a, out_b = stack(params, a=a, b=b)
         return jnp.sum(out_a**2) + jnp.sum(jnp.sin(out_b))
 
-    together = jax.vmap(jax.grad(loss, argnums=(0, 1, 2)))(params, a, b)
+    gradients = jax.grad(loss, argnums=(0, 1, 2))
+    together, of_one = jax.jit(jax.vmap(gradients))(params, a, b), jax.jit(gradients)
     for seed in range(3):
         own = jax.tree.map(lambda leaf, seed=seed: leaf[seed], (params, a, b))
-        alone = jax.grad(loss, argnums=(0, 1, 2))(*own)
+        alone = of_one(*own)
         of_seed = jax.tree.map(lambda leaf, seed=seed: leaf[seed], together)
         for x, y in zip(jax.tree.leaves(of_seed), jax.tree.leaves(alone), strict=True):
             np.testing.assert_allclose(x, y, rtol=2e-3, atol=2e-3)
@@ -208,18 +209,19 @@ def test_members_and_seeds_are_computed_as_each_alone(fused):
 def test_a_batch_of_batches_is_rows_of_one(fused):
     module = MLP(RESIDUAL, 3)
     x = jax.random.normal(jax.random.key(1), (4, 128, 7), jnp.float32)
-    params = module.init(jax.random.key(0), x)
-    whole = module.apply(params, x)
-    mapped = jax.vmap(lambda rows: module.apply(params, rows))(x)
+    params = jax.jit(module.init)(jax.random.key(0), x)
+    whole = jax.jit(module.apply)(params, x)
+    mapped = jax.jit(jax.vmap(module.apply, in_axes=(None, 0)))(params, x)
     np.testing.assert_array_equal(whole, mapped)
 
 
 def test_a_nan_in_one_seed_stays_there(fused):
     module = MLP(RESIDUAL, 3)
     x = jax.random.normal(jax.random.key(1), (2, 128, 7), jnp.float32)
-    params = jax.vmap(lambda key: module.init(key, x[0]))(jax.random.split(jax.random.key(0), 2))
+    keys = jax.random.split(jax.random.key(0), 2)
+    params = jax.jit(jax.vmap(lambda key: module.init(key, x[0])))(keys)
     x = x.at[0, 5, 2].set(jnp.nan)
-    grads = jax.vmap(jax.grad(lambda p, x: jnp.sum(module.apply(p, x) ** 2)))(params, x)
+    grads = jax.jit(jax.vmap(jax.grad(lambda p, x: jnp.sum(module.apply(p, x) ** 2))))(params, x)
     for leaf in jax.tree.leaves(grads):
         assert not np.isfinite(leaf[0]).all()
         assert np.isfinite(leaf[1]).all()
