@@ -91,7 +91,13 @@ def test_shipped_policies_are_exported(name, tmp_path):
     expected = agent.act(
         policies.one(None), Obs(jnp.asarray(state), jnp.asarray(goal)), jax.random.key(0), explore=False
     )
-    np.testing.assert_allclose(theirs(path, state, goal), expected, atol=1e-5, rtol=0)
+    found = theirs(path, state, goal)
+    assert found.shape == (
+        64,
+        *((policies.agent.chunk,) * (policies.agent.chunk > 1)),
+        policies.spec.action_dim,
+    )
+    np.testing.assert_allclose(found.reshape(expected.shape), expected, atol=1e-5, rtol=0)
     model = onnx.load(path)
     assert [x.name for x in model.graph.input] == ["state", "goal"]
     assert path.stat().st_size < 4e6  # critics are not in it
