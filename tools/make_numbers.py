@@ -108,6 +108,12 @@ def _speeds() -> dict[str, str]:
         found[f"speed_{env}_10"] = many(env, 10)
     for agent in ("sac", "td3", "ppo"):
         found[f"speed_{agent}"] = _count(*speeds("train_baselines_ant_h200.json", agent=agent))
+    for row in rows("learner_kernels_h200.json")[:2]:
+        micro, times = row["microseconds_per_update"], row["times_without_kernels"]
+        found |= {
+            f"update_{row['agent']}": f"{micro:.0f}",
+            f"update_{row['agent']}_plain": f"{micro * times:.0f}",
+        }
     warm, cold = (f"{row['whole_command_seconds']:.0f}" for row in rows("time_ant_fast_h200.json"))
     return found | {"fast_seconds": warm, "fast_seconds_cold": cold}
 
