@@ -11,7 +11,7 @@ from homing.agents import AGENTS, Agent, make_agent
 from homing.errors import HomingError
 from homing.networks import NetConfig
 from homing.policies import EnvChoice, Policies, find_policies
-from homing.policies.onnx_export import export_onnx, in_float32
+from homing.policies.onnx_export import export_onnx
 from homing.policies.store import Spaces
 from homing.types import Obs
 
@@ -37,7 +37,7 @@ def policies_of(settings, name="crl"):
 
 
 def ours(policies, state, goal, seed=1):
-    agent, learner = in_float32(policies), policies.one(seed)
+    agent, learner = policies.in_float32().agent, policies.one(seed)
     act = jax.jit(lambda state, goal: agent.act(learner, Obs(state, goal), jax.random.key(0), explore=False))
     return np.asarray(act(jnp.asarray(state), jnp.asarray(goal)))
 
@@ -87,7 +87,7 @@ def test_shipped_policies_are_exported(name, tmp_path):
     policies = find_policies(name)
     state, goal = observations(policies.spec)
     path = export_onnx(policies, tmp_path / "x.onnx")
-    agent = in_float32(policies)
+    agent = policies.in_float32().agent
     expected = agent.act(
         policies.one(None), Obs(jnp.asarray(state), jnp.asarray(goal)), jax.random.key(0), explore=False
     )

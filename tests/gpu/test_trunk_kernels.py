@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from trunk_reference import REFERENCE
 
 from homing.compile import xla
 from homing.networks import MLP, NetConfig, trunk_passes
-from homing.networks.trunk_passes import KERNELS, REFERENCE, TrunkShape
+from homing.networks.trunk_passes import KERNELS, TrunkShape
 
 pytestmark = pytest.mark.skipif(
     jax.default_backend() != "gpu" or not xla.cuda_kernels(), reason="needs a Hopper GPU"

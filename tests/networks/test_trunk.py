@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from trunk_reference import REFERENCE
 
 from homing.compile import cuda
 from homing.networks import MLP, Member, NetConfig, Stack, modules, trunk, trunk_passes
-from homing.networks.trunk_passes import REFERENCE, Tiling, TrunkShape
+from homing.networks.trunk_passes import Tiling, TrunkShape
 
 RESIDUAL = NetConfig(width=64, depth=4, layer_norm=True, residual="blocks", dtype="bfloat16")
 CONFIGS = {

@@ -15,8 +15,8 @@ from homing.config.onpolicy import OnPolicyConfig, OnPolicyPlan
 from homing.config.plan import WORKSPACE, Sizes, human_bytes
 from homing.config.run import RunConfig, run_config
 from homing.envs.info import EnvInfo
-from homing.errors import ConfigError, unknown
-from homing.networks import COMPUTE_DTYPES, nets_of
+from homing.errors import ConfigError
+from homing.networks import nets_of, with_nets
 from homing.system.doctor import free_bytes
 from homing.training.build import environment
 from homing.training.offpolicy import batch_bytes
@@ -84,14 +84,6 @@ def _plan(
             config, sizes, seeds, cast(OnPolicyAgent, agent).updates_per_rollout(config.num_envs)
         )
     return Plan(config, sizes, seeds)
-
-
-def with_nets(settings: Any, changes: Mapping[str, Any]) -> Any:
-    """An agent's settings with the same changes in all its networks."""
-    if "dtype" in changes and changes["dtype"] not in COMPUTE_DTYPES:
-        raise unknown("network dtype", changes["dtype"], COMPUTE_DTYPES)
-    nets = {name: dataclasses.replace(net, **changes) for name, net in nets_of(settings).items()}
-    return dataclasses.replace(settings, **nets)
 
 
 def net_dtype(settings: AgentConfig) -> str:

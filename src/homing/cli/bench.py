@@ -250,12 +250,10 @@ def learner(
     changes = _changes(batch_size=batch_size)
     asked = [(id, count, name, preset) for id in env for name in agent for count in seeds]
     cases = [make_case(*what, size | _net(net_dtype), **changes) for what in asked]
-    twins = {
-        None: lambda: [],
-        "plain": lambda: [make_case(*what, size, **changes) for what in asked],
-        "without_kernels": lambda: cases,
-    }
-    for row in bench_table.learner_rows(cases, twins[twin](), seconds, twin or "plain"):
+    twins = cases if compare_kernels else []
+    if compare:
+        twins = [make_case(*what, size, **changes) for what in asked]
+    for row in bench_table.learner_rows(cases, twins, seconds, twin or "plain"):
         output.add(row, bench_learner.line(row) + _ratio(row))
     output.end()
 

@@ -1,6 +1,15 @@
 """Network modules, stacks of networks, and the optimiser step."""
 
-from homing.networks.modules import ACTIVATIONS, COMPUTE_DTYPES, MLP, Dense, NetConfig, depth_of, nets_of
+from homing.networks.modules import (
+    ACTIVATIONS,
+    COMPUTE_DTYPES,
+    MLP,
+    Dense,
+    NetConfig,
+    depth_of,
+    nets_of,
+    with_nets,
+)
 from homing.networks.optim import ADAM, Fit, adam, parameters
 from homing.networks.stack import Member, Stack
 
@@ -18,4 +27,5 @@ __all__ = [
     "depth_of",
     "nets_of",
     "parameters",
+    "with_nets",
 ]

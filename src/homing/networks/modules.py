@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import flax.linen as nn
@@ -71,6 +71,14 @@ def nets_of(settings: Any) -> dict[str, NetConfig]:
     """The network configs among an agent's settings, by name."""
     found = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
     return {name: value for name, value in found.items() if isinstance(value, NetConfig)}
+
+
+def with_nets(settings: Any, changes: Mapping[str, Any]) -> Any:
+    """An agent's settings with the same changes in all its networks."""
+    if "dtype" in changes and changes["dtype"] not in COMPUTE_DTYPES:
+        raise unknown("network dtype", changes["dtype"], COMPUTE_DTYPES)
+    nets = {name: dataclasses.replace(net, **changes) for name, net in nets_of(settings).items()}
+    return dataclasses.replace(settings, **nets)
 
 
 def depth_of(agent: Any) -> int:

@@ -1,4 +1,4 @@
-"""The passes of a trunk, the hidden layers of a network: two CUDA kernels, and the same arithmetic in JAX."""
+"""The passes of a trunk, the hidden layers of a network: two CUDA kernels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from homing.compile import cuda
 from homing.types import Array
@@ -17,15 +16,9 @@ INPUTS = 64  # the first layer's inputs too
 PADDING = 8  # elements after each row in shared memory, against bank conflicts
 SIZES = (16, 32, 64)  # rows of a tile
 SPAN = 32  # rows of a warp's part of it
-PIPELINES = (
-    (64, 3),
-    (32, 4),
-    (32, 3),
-    (32, 2),
-    (16, 3),
-)  # depth and number of tiles of weights, the best first
+# Depth and number of tiles of weights, the best first.
+PIPELINES = ((64, 3), (32, 4), (32, 3), (32, 2), (16, 3))
 MANY_BLOCKS = 132  # multiprocessors of a large GPU
-EPSILON = 1e-6  # of the LayerNorm
 
 
 class TrunkShape(NamedTuple):
@@ -108,7 +101,7 @@ class Saved(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """The two passes of N networks; by kernels, or by their reference in JAX.
+    """The two passes of N networks; the tests have a reference in JAX beside the kernels.
 
     x [N, B, inputs] and weights [N, inputs + layers · W, W] are bfloat16; vectors [N, 1 + layers, 3, W] are float32:
     bias, scale and shift of each layer. B is a multiple of 64.
@@ -121,9 +114,6 @@ class Passes(NamedTuple):
     backward: Callable[[TrunkShape, Array, Array, Array, Saved], tuple[Array, Array, Array]]
     """From the output's gradient: those of the products of the first layer [N, B, W] and of the others
     [N, layers, B, W], and those of the vectors [N, 1 + layers, 3, W]."""
-
-
-# The kernels.
 
 
 def _tiling(shape: TrunkShape, networks: int, batch: int) -> Tiling:
@@ -193,78 +183,3 @@ def _kernel_backward(
 
 
 KERNELS = Passes(_kernel_apply, _kernel_forward, _kernel_backward)
-
-
-# The same arithmetic in JAX: what the kernels are tested against, and how the glue around them is tested on a CPU.
-
-
-def _reference_forward(shape: TrunkShape, x: Array, weights: Array, vectors: Array) -> tuple[Array, Saved]:
-    inputs, normed, inverse = [], [], []
-    skip = None
-    for layer, kernel in enumerate(_kernels(shape, weights)):
-        bias, scale, shift = (vectors[:, layer, i, None] for i in range(3))
-        if layer > 0:
-            inputs.append(x)
-        z = _product("nbi,nio->nbo", x, kernel) + bias
-        inv = jnp.ones(z.shape[:-1], jnp.float32)
-        if shape.norm:
-            inv = lax.rsqrt(jnp.var(z, axis=-1) + EPSILON)
-            z = (z - jnp.mean(z, axis=-1, keepdims=True)) * inv[..., None]
-        normed.append(z.astype(jnp.bfloat16))
-        inverse.append(inv)
-        y = jax.nn.swish(z * scale + shift if shape.norm else z)
-        if shape.block and layer % shape.block == 0:
-            x = skip = (y if skip is None else y + skip.astype(jnp.float32)).astype(jnp.bfloat16)
-        else:
-            x = y.astype(jnp.bfloat16)
-    empty = jnp.zeros((x.shape[0], 0, *x.shape[1:]), jnp.bfloat16)
-    stacked = jnp.stack(inputs, axis=1) if inputs else empty
-    return x, Saved(stacked, jnp.stack(normed, axis=1), jnp.stack(inverse, axis=1))
-
-
-def _reference_apply(shape: TrunkShape, x: Array, weights: Array, vectors: Array) -> Array:
-    return _reference_forward(shape, x, weights, vectors)[0]
-
-
-def _reference_backward(
-    shape: TrunkShape, gradient: Array, weights: Array, vectors: Array, saved: Saved
-) -> tuple[Array, Array, Array]:
-    kernels = _kernels(shape, weights)
-    g = gradient.astype(jnp.float32)
-    products, sums, skip = [], [], g
-    for layer in range(shape.layers, -1, -1):
-        _, scale, shift = (vectors[:, layer, i, None] for i in range(3))
-        if shape.block and layer > 0 and layer % shape.block == 0:
-            skip = g.astype(jnp.bfloat16).astype(jnp.float32)
-        n = saved.normed[:, layer].astype(jnp.float32)
-        u = n * scale + shift if shape.norm else n
-        s = jax.nn.sigmoid(u)
-        d = g * s * (1 + u * (1 - s))
-        scaled = d * n, d
-        if shape.norm:
-            d = d * scale
-            along = jnp.mean(d * n, axis=-1, keepdims=True)
-            d = saved.inverse[:, layer, :, None] * (d - jnp.mean(d, axis=-1, keepdims=True) - n * along)
-        else:
-            scaled = jnp.zeros_like(d), jnp.zeros_like(d)
-        sums.append(jnp.stack([jnp.sum(each, axis=1) for each in (d, *scaled)], axis=1))
-        products.append(d.astype(jnp.bfloat16))
-        if layer > 0:
-            g = _product("nbo,nio->nbi", products[-1], kernels[layer])
-            if shape.block and (layer - 1) % shape.block == 0:
-                g = g + skip
-    *others, first = products
-    return first, jnp.stack(others[::-1], axis=1), jnp.stack(sums[::-1], axis=1)
-
-
-def _kernels(shape: TrunkShape, weights: Array) -> list[Array]:
-    """Weights of each layer [N, in, W]."""
-    ends = [shape.inputs + layer * shape.width for layer in range(shape.layers)]
-    return jnp.split(weights, ends, axis=1)
-
-
-def _product(spec: str, a: Array, b: Array) -> Array:
-    return jnp.einsum(spec, a, b, preferred_element_type=jnp.float32)
-
-
-REFERENCE = Passes(_reference_apply, _reference_forward, _reference_backward)

@@ -10,9 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from homing.agents import make_agent
 from homing.errors import ConfigError, HomingError
-from homing.networks import NetConfig
 from homing.policies import hugging_face, onnx_export
 from homing.policies.card import SCORE, best_seed, exported, measured_again, with_chain
 from homing.policies.store import Policies, Which, check_file, find_policies, write_policies
@@ -94,19 +92,6 @@ def rounded(policies: Policies) -> Policies:
     if np.any(finite_seeds(policies.learner) & ~finite_seeds(learner)):
         raise HomingError(f"{policies.source} holds numbers too large for 16 bits; export it in 32 instead")
     return dataclasses.replace(policies, learner=learner)
-
-
-def in_float32(policies: Policies) -> Policies:
-    """The same policies with networks that compute in float32, whatever they were trained in.
-
-    What bfloat16 gives depends on the compiler: XLA keeps more digits between some operations.
-    """
-    settings = policies.settings
-    parts = {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings)}
-    nets = {name: part for name, part in parts.items() if isinstance(part, NetConfig)}
-    exact = {name: dataclasses.replace(net, dtype="float32") for name, net in nets.items()}
-    settings = dataclasses.replace(settings, **exact)
-    return dataclasses.replace(policies, settings=settings, agent=make_agent(settings, policies.spec))
 
 
 def chosen_seeds(policies: Policies, seed: int | str) -> tuple[tuple[int, ...], str]:

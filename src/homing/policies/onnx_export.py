@@ -6,7 +6,6 @@ axis; all others are constants, computed here.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from homing.agents import make_agent
 from homing.errors import HomingError, missing_package
-from homing.networks import nets_of
 from homing.policies.onnx_ops import INNER, TRANSLATIONS, Node, Value, cut
 from homing.policies.store import Policies
 from homing.runs.folder import write_whole
@@ -34,7 +31,7 @@ def export_onnx(policies: Policies, path: str | Path, seed: int | None = None) -
     compute in bfloat16 are exported in float32.
     """
     onnx, path = library(), Path(path)
-    agent, spec = in_float32(policies), policies.spec
+    agent, spec = policies.in_float32().agent, policies.spec  # few programs run bfloat16 graphs
     learner = policies.one(seed)
     shape = (spec.action_dim,) if agent.chunk == 1 else (agent.chunk, spec.action_dim)
 
@@ -61,13 +58,6 @@ def library() -> Any:
     except ModuleNotFoundError as error:
         raise missing_package("an ONNX export", "onnx", error) from None
     return onnx
-
-
-def in_float32(policies: Policies) -> Any:
-    """The policy's agent with networks that compute in float32: few programs run bfloat16 graphs."""
-    settings = policies.settings
-    nets = {name: dataclasses.replace(net, dtype="float32") for name, net in nets_of(settings).items()}
-    return make_agent(dataclasses.replace(settings, **nets), policies.spec)
 
 
 class Graph:

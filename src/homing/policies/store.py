@@ -13,6 +13,7 @@ import numpy as np
 from homing.agents import make_agent
 from homing.config.decoding import decode
 from homing.errors import ConfigError, HomingError, nearest
+from homing.networks import with_nets
 from homing.policies import checks
 from homing.policies.bundled import shipped, shipped_names
 from homing.policies.card import Card, check_card, run_card
@@ -109,6 +110,14 @@ class Policies:
         places = np.array([self.place(seed) for seed in seeds])
         learner = jax.tree.map(lambda x: x[places], self.learner)
         return dataclasses.replace(self, learner=learner, seeds=seeds)
+
+    def in_float32(self) -> Policies:
+        """The same policies with networks that compute in float32, whatever they were trained in.
+
+        What bfloat16 gives depends on the compiler: XLA keeps more digits between some operations.
+        """
+        settings = with_nets(self.settings, {"dtype": "float32"})
+        return dataclasses.replace(self, settings=settings, agent=make_agent(settings, self.spec))
 
 
 def locate(source: str | Path) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 from homing.envs.registry import is_env
 from homing.errors import ConfigError
 from homing.policies import find_policies, shipped_names
-from homing.policies.export import in_float32, rounded
+from homing.policies.export import rounded
 from homing.policies.store import Which, locate
 from homing.training.build import check_alike
 from homing.viz.video import Actor, greedy
@@ -28,7 +28,7 @@ def make_actor(source: str, seed: int | None = None, which: Which = "last", env:
     check_source(source)
     found = find_policies(source, which)
     chosen = found.seeds[found.place(seed)]
-    policies = in_float32(rounded(found.only((chosen,))))
+    policies = rounded(found.only((chosen,))).in_float32()
     where = policies.choice.make(1, env)
     check_alike(policies, where)
     return Actor(
