@@ -86,6 +86,8 @@ BOUNDS: dict[str, dict[str, Range]] = {
         "goal_gamma": Range(0, 1, above=True, below=True),
         "future_ratio": UNIT,
         "current_ratio": UNIT,
+        "episode_ratio": UNIT,
+        "commanded_ratio": UNIT,
         "horizon": Range(1, 100_000),
         "hazard_bins": Range(1, 100_000),
         "occupancy_bins": Range(1, 100_000),

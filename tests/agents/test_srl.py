@@ -204,6 +204,39 @@ def test_goals_are_mixed_from_future_present_and_other_transitions():
     assert np.mean(ahead < 0) == pytest.approx(0.3 * 0.36, abs=0.03)
 
 
+def test_goals_of_the_whole_episode_stay_in_it():
+    view, index = line_view([0, 0, 0, 1, 0, 0, 0, 0, 1, 0], [0] * 10)
+    many = jax.tree.map(lambda x: jnp.tile(x, 400), index)
+    ratios = {"future_ratio": 0.0, "current_ratio": 0.0, "episode_ratio": 1.0}
+    agent = SRL(dataclasses.replace(SMALL, **ratios), Line())
+    goals = np.asarray(agent.goals(view, many, jax.random.key(3)))[:, 0]
+    # What the transitions of each episode achieve: places 1 to 4, 5 to 9, and 10.
+    episodes = np.asarray([0] * 4 + [1] * 5 + [2])[np.asarray(many.position)]
+    for episode, achieved in enumerate(([1, 2, 3, 4], [5, 6, 7, 8, 9], [10])):
+        found, counts = np.unique(goals[episodes == episode], return_counts=True)
+        np.testing.assert_array_equal(found, achieved)
+        np.testing.assert_allclose(counts / counts.sum(), 1 / len(achieved), atol=0.04)
+
+
+def test_the_policy_is_improved_on_commanded_goals_for_a_fraction_of_the_batch():
+    view, index = line_view([0] * 10, [0] * 10)  # the goal commanded at each place is the place itself
+    many = jax.tree.map(lambda x: jnp.tile(x, 400), index)
+    ratios = {"future_ratio": 1.0, "current_ratio": 0.0, "commanded_ratio": 0.25}
+    agent = SRL(dataclasses.replace(SMALL, **ratios), Line())
+
+    @jax.jit
+    def step(key):
+        batch = agent.sample(view, many, key)
+        draws = agent.draw(jax.random.key(1), len(many.position))
+        return batch, agent.update(agent.init(jax.random.key(2)), batch, draws, UpdateContext())[1]
+
+    batch, metrics = step(jax.random.key(3))
+    own = np.asarray(batch.policy_goal == batch.obs.state)[:, 0]  # a future goal is at least one step ahead
+    assert own.mean() == pytest.approx(0.25, abs=0.03)
+    np.testing.assert_array_equal(batch.policy_goal[~own], batch.obs.goal[~own])
+    assert np.isfinite(metrics["actor_loss"])
+
+
 def test_a_chunk_has_the_density_and_target_entropy_of_all_its_actions():
     env = walk(4)
     agent = SRL(dataclasses.replace(SMALL, chunk=3), env.spec)
@@ -244,7 +277,14 @@ def test_a_survival_critic_that_knows_the_way_prefers_the_nearer_goal():
 
 def test_unobserved_time_bins_do_not_count():
     prediction = Prediction(jnp.zeros(2), jnp.zeros((2, 1)), jnp.asarray([[1.0, 5.0], [1.0, 5.0]]))
-    shapes = {"obs": None, "action": None, "first": None, "fails": None, "steps_to_termination": None}
+    shapes = {
+        "obs": None,
+        "policy_goal": None,
+        "action": None,
+        "first": None,
+        "fails": None,
+        "steps_to_termination": None,
+    }
     batch = SRLBatch(
         **shapes, whole=jnp.ones(2), occupancy=jnp.ones((2, 2)), observed=jnp.asarray([[True, False]] * 2)
     )
@@ -255,3 +295,5 @@ def test_unobserved_time_bins_do_not_count():
 def test_ratios_that_do_not_add_up_are_refused():
     with pytest.raises(ConfigError, match="at most 1 together"):
         SRLConfig(future_ratio=0.8, current_ratio=0.3)
+    with pytest.raises(ConfigError, match=r"episode_ratio 0\.2"):
+        SRLConfig(future_ratio=0.8, current_ratio=0.05, episode_ratio=0.2)

@@ -20,7 +20,17 @@ from homing.losses.energies import ENERGIES
 from homing.losses.survival import weighted_mean as _mean
 from homing.networks import Fit, Member, NetConfig, Stack, adam
 from homing.networks.survival_head import Prediction, SurvivalHead
-from homing.types import Array, FirstReach, Key, Metrics, Obs, Relabel, TransitionIndex, UpdateContext
+from homing.types import (
+    Array,
+    FirstReach,
+    Key,
+    Metrics,
+    Obs,
+    Relabel,
+    TransitionIndex,
+    UpdateContext,
+    is_static,
+)
 
 DEEP = NetConfig(width=256, depth=4, layer_norm=True, residual="blocks")
 
@@ -36,7 +46,12 @@ class SRLConfig:
     future_ratio: float = 0.85
     """Fraction of goals from the transition's own future."""
     current_ratio: float = 0.05
-    """Fraction of goals that are achieved already; the rest are achieved goals of random transitions."""
+    """Fraction of goals that are achieved already."""
+    episode_ratio: float = 0.0
+    """Fraction of goals achieved at any step of the transition's episode, earlier ones included; the rest are goals
+    achieved by random transitions."""
+    commanded_ratio: float = 0.0
+    """Fraction of the batch for which the policy is improved on the commanded goal instead of the relabelled one."""
     horizon: int = 1000
     """Steps after which an unreached goal counts as not reached."""
     hazard_bins: int = 128
@@ -79,16 +94,18 @@ class SRLConfig:
 
     def __post_init__(self) -> None:
         bounds.check(self)
-        if self.future_ratio + self.current_ratio > 1:
-            raise ConfigError(
-                f"future_ratio {self.future_ratio} and current_ratio {self.current_ratio} must be at most 1 together"
-            )
+        ratios = {name: getattr(self, name) for name in ("future_ratio", "current_ratio", "episode_ratio")}
+        # In a population some of them are traced; they were checked as plain numbers before.
+        if all(isinstance(ratio, float) for ratio in ratios.values()) and sum(ratios.values()) > 1 + 1e-6:
+            named = ", ".join(f"{name} {ratio}" for name, ratio in ratios.items())
+            raise ConfigError(f"{named}: they must be at most 1 together")
 
 
 class SRLBatch(struct.PyTreeNode):
     """State-action pairs, goals, and what their episodes tell about reaching them."""
 
     obs: Obs  # [B, ...]
+    policy_goal: Array  # [B, goal_dim] on which the policy is improved
     action: Array  # [B, chunk · action_dim]
     first: FirstReach  # each [B]
     whole: Array  # [B] float32: the episode has all actions of the chunk
@@ -159,7 +176,9 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
     # Batches.
 
     def sample(self, replay: ReplayView, index: TransitionIndex, key: Key) -> SRLBatch:
-        config, goal = self.config, self.goals(replay, index, key)
+        config = self.config
+        k_goal, k_policy = jax.random.split(key)
+        goal = self.goals(replay, index, k_goal)
         near = replay.nearness(index, goal, self.radii, config.horizon)
         first = replay.first_near(index, near, config.horizon, config.dwell)
         # A fall is known to never reach the goal; a cut episode is known only so far, if that is to count.
@@ -171,6 +190,7 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
         )
         return SRLBatch(
             obs=Obs(replay.states(index), goal),
+            policy_goal=self._policy_goal(replay, index, goal, k_policy),
             action=replay.actions(index, self.chunk),
             first=first,
             whole=replay.whole(index, self.chunk).astype(jnp.float32),
@@ -181,14 +201,24 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
         )
 
     def goals(self, replay: ReplayView, index: TransitionIndex, key: Key) -> Array:
-        """Goals from the own future, the present and random transitions, mixed by the settings' ratios."""
-        k_future, k_random, k_mix = jax.random.split(key, 3)
+        """Goals from the own future, the present, the whole episode and random transitions, mixed by their ratios."""
+        k_future, k_episode, k_random, k_mix = jax.random.split(key, 4)
         config = self.config
         u = jax.random.uniform(k_mix, index.position.shape, jnp.float32)[:, None]
+        goal = replay.sampled_goals("random", index, k_random)
+        if not is_static(config.episode_ratio, 0):
+            until = config.future_ratio + config.current_ratio + config.episode_ratio
+            goal = jnp.where(u < until, replay.sampled_goals("episode", index, k_episode), goal)
+        goal = jnp.where(u < config.future_ratio + config.current_ratio, replay.achieved_now(index), goal)
         later = replay.sampled_goals("future", index, k_future, config.goal_gamma)
-        other = replay.sampled_goals("random", index, k_random)
-        mixed = jnp.where(u < config.future_ratio + config.current_ratio, replay.achieved_now(index), other)
-        return jnp.where(u < config.future_ratio, later, mixed)
+        return jnp.where(u < config.future_ratio, later, goal)
+
+    def _policy_goal(self, replay: ReplayView, index: TransitionIndex, goal: Array, key: Key) -> Array:
+        """The relabelled goal, or the commanded one for a fraction of the batch."""
+        if is_static(self.config.commanded_ratio, 0):
+            return goal
+        commanded = jax.random.bernoulli(key, self.config.commanded_ratio, index.position.shape)
+        return jnp.where(commanded[:, None], replay.sampled_goals("commanded", index, key), goal)
 
     def draw(self, key: Key, batch_size: int) -> Array:
         """Noise [B, chunk · action_dim] of the policy's actions."""
@@ -214,11 +244,11 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
             params["nets"],
             phi=_join(obs.state, batch.action),
             psi=obs.goal,
-            actor=_join(obs.state, obs.goal),
+            actor=_join(obs.state, batch.policy_goal),
         )
         action, log_prob = squash(*mean_and_log_std(head), noise)
         critic_loss, metrics = self._critic_loss(params, phi, psi, batch)
-        actor_loss, actor_metrics = self._actor_loss(params, obs.state, action, log_prob, psi, batch)
+        actor_loss, actor_metrics = self._actor_loss(params, action, log_prob, psi, batch)
         alpha_loss, alpha_metrics = temperature_loss(params["log_alpha"], log_prob, self.target_entropy)
         return critic_loss + actor_loss + alpha_loss, metrics | actor_metrics | alpha_metrics
 
@@ -261,12 +291,14 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
         )
 
     def _actor_loss(
-        self, params: Any, state: Array, action: Array, log_prob: Array, psi: Array, batch: SRLBatch
+        self, params: Any, action: Array, log_prob: Array, psi: Array, batch: SRLBatch
     ) -> tuple[Array, Metrics]:
         """mean(α log π − Q), a ~ π; Q is the time value, plus β times the occupancy of the goal, plus w ln Z."""
         config = self.config
         params, psi = lax.stop_gradient((params, psi))
-        (phi,) = self.nets(params["nets"], phi=_join(state, action))
+        if not is_static(config.commanded_ratio, 0):
+            (psi,) = self.nets(params["nets"], psi=batch.policy_goal)
+        (phi,) = self.nets(params["nets"], phi=_join(batch.obs.state, action))
         phi, logit = self._split(phi)
         prediction = self.head(params["head"], phi, psi)
         value = self._time_value(prediction)
