@@ -87,7 +87,6 @@ BOUNDS: dict[str, dict[str, Range]] = {
         "future_ratio": UNIT,
         "current_ratio": UNIT,
         "episode_ratio": UNIT,
-        "commanded_ratio": UNIT,
         "horizon": Range(1, 100_000),
         "hazard_bins": Range(1, 100_000),
         "occupancy_bins": Range(1, 100_000),

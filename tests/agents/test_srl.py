@@ -218,25 +218,6 @@ def test_goals_of_the_whole_episode_stay_in_it():
         np.testing.assert_allclose(counts / counts.sum(), 1 / len(achieved), atol=0.04)
 
 
-def test_the_policy_is_improved_on_commanded_goals_for_a_fraction_of_the_batch():
-    view, index = line_view([0] * 10, [0] * 10)  # the goal commanded at each place is the place itself
-    many = jax.tree.map(lambda x: jnp.tile(x, 400), index)
-    ratios = {"future_ratio": 1.0, "current_ratio": 0.0, "commanded_ratio": 0.25}
-    agent = SRL(dataclasses.replace(SMALL, **ratios), Line())
-
-    @jax.jit
-    def step(key):
-        batch = agent.sample(view, many, key)
-        draws = agent.draw(jax.random.key(1), len(many.position))
-        return batch, agent.update(agent.init(jax.random.key(2)), batch, draws, UpdateContext())[1]
-
-    batch, metrics = step(jax.random.key(3))
-    own = np.asarray(batch.policy_goal == batch.obs.state)[:, 0]  # a future goal is at least one step ahead
-    assert own.mean() == pytest.approx(0.25, abs=0.03)
-    np.testing.assert_array_equal(batch.policy_goal[~own], batch.obs.goal[~own])
-    assert np.isfinite(metrics["actor_loss"])
-
-
 def test_a_chunk_has_the_density_and_target_entropy_of_all_its_actions():
     env = walk(4)
     agent = SRL(dataclasses.replace(SMALL, chunk=3), env.spec)
@@ -279,7 +260,6 @@ def test_unobserved_time_bins_do_not_count():
     prediction = Prediction(jnp.zeros(2), jnp.zeros((2, 1)), jnp.asarray([[1.0, 5.0], [1.0, 5.0]]))
     shapes = {
         "obs": None,
-        "policy_goal": None,
         "action": None,
         "first": None,
         "fails": None,

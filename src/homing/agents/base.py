@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import jax
@@ -46,7 +46,18 @@ class ReplayView(Protocol):
         ...
 
     def sampled_goals(self, sampler: str, index: TransitionIndex, key: Key, gamma: float = 0.99) -> Array:
-        """Goals by one law: future, uniform_future, episode, final, random or commanded."""
+        """Goals by one law: future, uniform_future, episode, final, random, current or commanded."""
+        ...
+
+    def mixed_goals(
+        self,
+        ratios: Mapping[str, float],
+        rest: str,
+        index: TransitionIndex,
+        key: Key,
+        gamma: float = 0.99,
+    ) -> Array:
+        """Goals by several laws, each for its fraction of the batch, and by `rest` for what they leave."""
         ...
 
     def states(self, index: TransitionIndex, offset: Array | int = 0) -> Array:

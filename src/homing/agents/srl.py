@@ -20,17 +20,7 @@ from homing.losses.energies import ENERGIES
 from homing.losses.survival import weighted_mean as _mean
 from homing.networks import Fit, Member, NetConfig, Stack, adam
 from homing.networks.survival_head import Prediction, SurvivalHead
-from homing.types import (
-    Array,
-    FirstReach,
-    Key,
-    Metrics,
-    Obs,
-    Relabel,
-    TransitionIndex,
-    UpdateContext,
-    is_static,
-)
+from homing.types import Array, FirstReach, Key, Metrics, Obs, Relabel, TransitionIndex, UpdateContext
 
 DEEP = NetConfig(width=256, depth=4, layer_norm=True, residual="blocks")
 
@@ -50,8 +40,6 @@ class SRLConfig:
     episode_ratio: float = 0.0
     """Fraction of goals achieved at any step of the transition's episode, earlier ones included; the rest are goals
     achieved by random transitions."""
-    commanded_ratio: float = 0.0
-    """Fraction of the batch for which the policy is improved on the commanded goal instead of the relabelled one."""
     horizon: int = 1000
     """Steps after which an unreached goal counts as not reached."""
     hazard_bins: int = 128
@@ -105,7 +93,6 @@ class SRLBatch(struct.PyTreeNode):
     """State-action pairs, goals, and what their episodes tell about reaching them."""
 
     obs: Obs  # [B, ...]
-    policy_goal: Array  # [B, goal_dim] on which the policy is improved
     action: Array  # [B, chunk · action_dim]
     first: FirstReach  # each [B]
     whole: Array  # [B] float32: the episode has all actions of the chunk
@@ -176,9 +163,7 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
     # Batches.
 
     def sample(self, replay: ReplayView, index: TransitionIndex, key: Key) -> SRLBatch:
-        config = self.config
-        k_goal, k_policy = jax.random.split(key)
-        goal = self.goals(replay, index, k_goal)
+        config, goal = self.config, self.goals(replay, index, key)
         near = replay.nearness(index, goal, self.radii, config.horizon)
         first = replay.first_near(index, near, config.horizon, config.dwell)
         # A fall is known to never reach the goal; a cut episode is known only so far, if that is to count.
@@ -190,7 +175,6 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
         )
         return SRLBatch(
             obs=Obs(replay.states(index), goal),
-            policy_goal=self._policy_goal(replay, index, goal, k_policy),
             action=replay.actions(index, self.chunk),
             first=first,
             whole=replay.whole(index, self.chunk).astype(jnp.float32),
@@ -201,24 +185,14 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
         )
 
     def goals(self, replay: ReplayView, index: TransitionIndex, key: Key) -> Array:
-        """Goals from the own future, the present, the whole episode and random transitions, mixed by their ratios."""
-        k_future, k_episode, k_random, k_mix = jax.random.split(key, 4)
+        """Goals from the own future, the present, the whole episode and random transitions."""
         config = self.config
-        u = jax.random.uniform(k_mix, index.position.shape, jnp.float32)[:, None]
-        goal = replay.sampled_goals("random", index, k_random)
-        if not is_static(config.episode_ratio, 0):
-            until = config.future_ratio + config.current_ratio + config.episode_ratio
-            goal = jnp.where(u < until, replay.sampled_goals("episode", index, k_episode), goal)
-        goal = jnp.where(u < config.future_ratio + config.current_ratio, replay.achieved_now(index), goal)
-        later = replay.sampled_goals("future", index, k_future, config.goal_gamma)
-        return jnp.where(u < config.future_ratio, later, goal)
-
-    def _policy_goal(self, replay: ReplayView, index: TransitionIndex, goal: Array, key: Key) -> Array:
-        """The relabelled goal, or the commanded one for a fraction of the batch."""
-        if is_static(self.config.commanded_ratio, 0):
-            return goal
-        commanded = jax.random.bernoulli(key, self.config.commanded_ratio, index.position.shape)
-        return jnp.where(commanded[:, None], replay.sampled_goals("commanded", index, key), goal)
+        ratios = {
+            "future": config.future_ratio,
+            "current": config.current_ratio,
+            "episode": config.episode_ratio,
+        }
+        return replay.mixed_goals(ratios, "random", index, key, config.goal_gamma)
 
     def draw(self, key: Key, batch_size: int) -> Array:
         """Noise [B, chunk · action_dim] of the policy's actions."""
@@ -244,11 +218,11 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
             params["nets"],
             phi=_join(obs.state, batch.action),
             psi=obs.goal,
-            actor=_join(obs.state, batch.policy_goal),
+            actor=_join(obs.state, obs.goal),
         )
         action, log_prob = squash(*mean_and_log_std(head), noise)
         critic_loss, metrics = self._critic_loss(params, phi, psi, batch)
-        actor_loss, actor_metrics = self._actor_loss(params, action, log_prob, psi, batch)
+        actor_loss, actor_metrics = self._actor_loss(params, obs.state, action, log_prob, psi, batch)
         alpha_loss, alpha_metrics = temperature_loss(params["log_alpha"], log_prob, self.target_entropy)
         return critic_loss + actor_loss + alpha_loss, metrics | actor_metrics | alpha_metrics
 
@@ -291,14 +265,12 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
         )
 
     def _actor_loss(
-        self, params: Any, action: Array, log_prob: Array, psi: Array, batch: SRLBatch
+        self, params: Any, state: Array, action: Array, log_prob: Array, psi: Array, batch: SRLBatch
     ) -> tuple[Array, Metrics]:
         """mean(α log π − Q), a ~ π; Q is the time value, plus β times the occupancy of the goal, plus w ln Z."""
         config = self.config
         params, psi = lax.stop_gradient((params, psi))
-        if not is_static(config.commanded_ratio, 0):
-            (psi,) = self.nets(params["nets"], psi=batch.policy_goal)
-        (phi,) = self.nets(params["nets"], phi=_join(batch.obs.state, action))
+        (phi,) = self.nets(params["nets"], phi=_join(state, action))
         phi, logit = self._split(phi)
         prediction = self.head(params["head"], phi, psi)
         value = self._time_value(prediction)

@@ -65,6 +65,7 @@ _LITTLE = TrainConfig(
 
 _NORMED_BLOCKS = NetConfig(width=256, depth=4, layer_norm=True, residual="blocks", dtype="bfloat16")
 _SMALL_NORM = NetConfig(width=128, depth=2, layer_norm=True)
+_CHRONO = SRLConfig(episode_ratio=0.1)
 _CHUNKED = TrainConfig(
     total_steps=50_000_000,
     num_envs=512,
@@ -114,10 +115,8 @@ PRESETS: dict[str, dict[str, Preset]] = {
         ),
     },
     "srl": {
-        "paper": Preset(
-            "survival RL with chunks, distances and occupancy (ChronoSRL)", _CHUNKED, SRLConfig()
-        ),
-        "chrono": Preset("the same by its name", _CHUNKED, SRLConfig()),
+        "paper": Preset("survival RL with chunks, distances and occupancy (ChronoSRL)", _CHUNKED, _CHRONO),
+        "chrono": Preset("the same by its name", _CHUNKED, _CHRONO),
         "fast": Preset(
             "most time at the goal for a GPU minute: 25 M steps, larger batches, half the updates, averaged policy",
             dataclasses.replace(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -68,10 +69,31 @@ class ReplayView:
         return jnp.where(chosen[..., None], sampled, self.read(self.buffer.goal, index))
 
     def sampled_goals(self, sampler: str, index: TransitionIndex, key: Key, gamma: float = 0.99) -> Array:
-        """Goals [B, goal_dim] by one of `homing.data.relabel.GOAL_SAMPLERS`."""
+        """Goals [B, goal_dim] by one of `homing.data.relabel.GOAL_SAMPLERS`, or those of the states (`current`)."""
+        if sampler == "current":
+            return self.achieved_now(index)
         if sampler not in GOAL_SAMPLERS:
-            raise unknown("goal sampler", sampler, GOAL_SAMPLERS)
+            raise unknown("goal sampler", sampler, (*GOAL_SAMPLERS, "current"))
         return GOAL_SAMPLERS[sampler](self.buffer, self.episodes, index, key, gamma)
+
+    def mixed_goals(
+        self,
+        ratios: Mapping[str, float],
+        rest: str,
+        index: TransitionIndex,
+        key: Key,
+        gamma: float = 0.99,
+    ) -> Array:
+        """Goals [B, goal_dim] by several samplers, each with its ratio as probability, else by `rest`."""
+        used = {name: ratio for name, ratio in ratios.items() if not is_static(ratio, 0)}
+        k_mix, *keys = jax.random.split(key, 2 + len(used))
+        u = jax.random.uniform(k_mix, index.position.shape, jnp.float32)[:, None]
+        goal = self.sampled_goals(rest, index, keys[0], gamma)
+        # From the last to the first: each takes over below its cumulative ratio.
+        bounds = list(itertools.accumulate(used.values()))
+        for name, until, k_goal in zip(reversed(used), reversed(bounds), keys[1:], strict=True):
+            goal = jnp.where(u < until, self.sampled_goals(name, index, k_goal, gamma), goal)
+        return goal
 
     def states(self, index: TransitionIndex, offset: Array | int = 0) -> Array:
         """States [B, state_dim], `offset` steps later in the same episode."""
