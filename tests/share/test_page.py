@@ -1,7 +1,5 @@
 """The page in a real browser: no request leaves it, it steps as Python does, and a click's goal is reached."""
 
-import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import jax
@@ -10,7 +8,7 @@ import numpy as np
 import pytest
 from browser_helpers import CHROMIUM
 from cli_helpers import command
-from share_reference import track
+from share_browser import CLOSE, SPEED, click_floor, opened, page_track
 
 from homing.errors import ConfigError, HomingError
 from homing.share import page as pages
@@ -18,23 +16,7 @@ from homing.share.page import check_out, live_page, write_page
 from homing.share.simulator import Traced, sampled_resets
 from homing.share.sources import check_source, make_actor
 
-PATIENCE = 90  # seconds: WebGL in software is slow
-CLOSE = 1e-3  # metres
 needs_browser = pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium on this machine")
-# From the first reset, with its goal: positions of all links after each step.
-TRACK = """(steps) => {
-  const app = window.homing, source = app.source, track = [];
-  app.pause(true);
-  source.reset(0);
-  source.setGoal(new Float32Array(source.resets.slice(source.width - source.goal.length, source.width).buffer));
-  for (let k = 0; k < steps; k++) { source.step(); track.push(Array.from(source.pos)); }
-  return track;
-}"""
-SPEED = """() => {
-  const source = window.homing.source, begin = performance.now();
-  for (let k = 0; k < 200; k++) { source.step(); if (source.terminated) source.reset(); }
-  return 200 / ((performance.now() - begin) / 1000);
-}"""
 
 
 @pytest.fixture(scope="module")
@@ -45,36 +27,6 @@ def actor():
 @pytest.fixture(scope="module")
 def maze(actor, tmp_path_factory):
     return write_page(actor, tmp_path_factory.mktemp("share") / "maze.html").path
-
-
-def until(tab, fact):
-    """Wait for a fact; the page's policy forbids the script with which playwright would wait."""
-    end = time.monotonic() + PATIENCE
-    while not tab.evaluate(fact):
-        assert time.monotonic() < end, f"never came true: {fact}"
-        tab.wait_for_timeout(100)
-
-
-@contextmanager
-def opened(browser, path, **options):
-    """The page, ready, and all that it asked for or complained about."""
-    context = browser.new_context(**options)
-    tab = context.new_page()
-    asked, wrong = [], []
-    tab.on("request", lambda request: asked.append(request.url))
-    tab.on("pageerror", lambda error: wrong.append(str(error)))
-    tab.on("console", lambda line: wrong.append(line.text) if line.type == "error" else None)
-    tab.goto(path.as_uri())
-    try:
-        until(tab, "Boolean(window.homing)")
-        yield tab, asked, wrong
-    finally:
-        context.close()  # it draws as long as it is open
-
-
-def click_floor(tab, x, y, tap=False):
-    px, py = tab.evaluate("([x, y]) => window.homing.view.pixelOf(x, y)", [x, y])
-    tab.touchscreen.tap(px, py) if tap else tab.mouse.click(px, py)
 
 
 def python_track(actor, steps):
@@ -93,7 +45,7 @@ def python_track(actor, steps):
 @needs_browser
 def test_the_page_computes_what_python_does_and_a_click_s_goal_is_reached(browser, actor, maze):
     with opened(browser, maze) as (tab, asked, wrong):
-        found = np.array(tab.evaluate(TRACK, 100))
+        _, _, found = page_track(tab, Traced(actor), 100)
         assert np.abs(found - python_track(actor, 100)).max() < CLOSE
         assert tab.evaluate(SPEED) > 1 / actor.env.spec.dt, "slower than real time"
         click_floor(tab, 12.0, 12.0)
@@ -148,34 +100,6 @@ def test_a_recording_has_a_scrubber(browser, actor, tmp_path, monkeypatch):
         assert "recordings" in tab.locator("#message").text_content()
         assert asked == [written.path.as_uri()]
         assert not wrong
-
-
-@needs_browser
-@pytest.mark.slow
-def test_an_ant_goes_python_s_way_and_reaches_the_goal_of_a_click(browser, tmp_path):
-    """In a closed loop it stays within 1e-3 m of the same arithmetic in Python, each step of which is also XLA's."""
-    actor = make_actor("ant")
-    path, traced = write_page(actor, tmp_path / "ant.html").path, Traced(actor)
-    names = tuple(map(str, range(len(traced.leaves))))
-    resets = sampled_resets(traced, names, 0)
-    goal = resets["goal"][0]
-    places, carries = track(traced, goal, [resets[n][:1] for n in names], 100)
-    step = jax.jit(traced.step)
-    single = [np.asarray(step(goal, *carry)[1][0]).reshape(-1) for carry in carries]
-    assert np.abs(np.array(single) - places).max() < 1e-5
-    with opened(browser, path) as (tab, asked, wrong):
-        assert np.abs(np.array(tab.evaluate(TRACK, 100)) - places).max() < CLOSE
-        assert tab.evaluate(SPEED) > 20
-        tab.evaluate("homing.pause(true); homing.source.reset(0); homing.sync()")
-        click_floor(tab, 4.0, 3.0)
-        assert tab.evaluate(
-            """() => {
-              const source = homing.source;
-              for (let k = 0; k < 1000 && !source.reached; k++) source.terminated ? source.reset() : source.step();
-              return source.reached;
-            }"""
-        )
-        assert asked == [path.as_uri()] and not wrong
 
 
 # The file.

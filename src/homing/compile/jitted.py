@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -86,6 +87,30 @@ class Program:
             return call
 
         return compile
+
+
+def lower_arrays(
+    fn: Callable[..., Any], args: Callable[[], tuple[Any, ...]], kept: Store | None, name: str
+) -> Any:
+    """A function of pytrees, lowered as one of their leaves that returns leaves.
+
+    args: its arguments or their shapes; neither they nor the program are traced where the store has it already
+    """
+
+    def flat(structure: Any) -> Callable[..., list[Any]]:
+        return lambda *leaves: jax.tree.leaves(fn(*jax.tree.unflatten(structure, leaves)))
+
+    def make() -> tuple[Any, None]:
+        leaves, structure = jax.tree.flatten(args())
+        return jax.export.export(jax.jit(flat(structure)), disabled_checks=UNCHECKED)(*leaves), None
+
+    if kept is not None:
+        with contextlib.suppress(ValueError):  # it calls a library that exported programs may not rely on
+            exported, _ = kept.exported(name, make)
+            shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in exported.in_avals]
+            return jax.jit(exported.call).lower(*shapes)
+    leaves, structure = jax.tree.flatten(args())
+    return jax.jit(flat(structure)).lower(*leaves)
 
 
 def metrics_of(result: Any) -> Mapping[str, Any]:

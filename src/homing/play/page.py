@@ -167,10 +167,19 @@ class Page:
             self._draw_trajectory()
         if self._is_due("status"):
             self._update_status()
-        if self.critic.value and self.session.sim.has_critic and self._is_due("critic"):
-            sim = self.session.sim
-            self._map_image.image = shapes.heat(sim.critic_values(), sim.space, MAP_OPACITY)
-        self._map_image.visible = bool(self.critic.value) and self.session.sim.has_critic
+        self._draw_map()
+
+    def _draw_map(self) -> None:
+        """The critic map where it is switched on; its image is made when it first is."""
+        sim = self.session.sim
+        visible = bool(self.critic.value) and sim.has_critic
+        if visible and self._map_image is None:
+            self._map_image = shapes.add_floor_image(self.server.scene, sim.env.scene.spec, self.ground)
+            self._scene.append(self._map_image)
+        if self._map_image is not None:
+            if visible and self._is_due("critic"):
+                self._map_image.image = shapes.heat(sim.critic_values(), sim.space, MAP_OPACITY)
+            self._map_image.visible = visible
 
     def _is_due(self, part: str) -> bool:
         now = time.monotonic()
@@ -200,9 +209,9 @@ class Page:
             self._line_segments = scene.add_line_segments(
                 "/trajectory", np.zeros((1, 2, 3)), TRAJECTORY_RGB, thickness=built.line
             )
-            self._map_image = shapes.add_floor_image(scene, spec, built.ground)
+            self._map_image: viser.ImageHandle | None = None
             goals = [handle for _, handle in self._goals]
-            self._scene = [*built.handles, *goals, self._line_segments, self._map_image]
+            self._scene = [*built.handles, *goals, self._line_segments]
         for client in self.server.get_clients().values():
             self._set_camera(client)
         self._add_choices()

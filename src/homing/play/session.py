@@ -117,7 +117,9 @@ class Session:
     def _moved(self, xy: tuple[float, ...], part: int) -> str:
         """Why the goal is not where it was put, in words; empty if it is."""
         space = self.sim.space
-        wanted, taken = (space.points(goal)[part] for goal in (space.at(xy, part), self.sim.goal))
+        wanted, taken = (
+            space.points(goal)[part] for goal in (space.at(xy, part, self.sim.goal), self.sim.goal)
+        )
         if np.allclose(wanted, taken, atol=1e-3):
             return ""
         why = space.fault(wanted) or "too close to a wall"

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import trimesh
 import viser
-from matplotlib import colormaps
 
 from homing.envs.arenas import Floor
 from homing.envs.goal_space import GoalSpace
 from homing.envs.scene import EnvSpec
 from homing.physics.drawing import Camera, Marker, Shape
 from homing.physics.drawing import shapes as model_shapes
+from homing.play.meshes import as_mesh
 from homing.viz import render
 from homing.viz.render import Film
 
@@ -95,12 +94,12 @@ def _ground(scene: viser.SceneApi, spec: EnvSpec, height: float) -> tuple[list[v
 
 
 def _add(scene: viser.SceneApi, name: str, shape: Shape) -> viser.MeshHandle:
-    mesh = as_mesh(shape)
+    vertices, faces = as_mesh(shape)
     opacity = None if shape.rgba[3] >= 1 else shape.rgba[3]
     return scene.add_mesh_simple(
         name,
-        np.asarray(mesh.vertices, np.float32),
-        np.asarray(mesh.faces, np.uint32),
+        vertices,
+        faces,
         color=_rgb(shape.rgba),
         opacity=opacity,
         flat_shading=shape.kind == "box",
@@ -112,25 +111,6 @@ def _add(scene: viser.SceneApi, name: str, shape: Shape) -> viser.MeshHandle:
 def _rgb(rgba: Sequence[float]) -> tuple[int, int, int]:
     red, green, blue = (int(255 * c) for c in rgba[:3])
     return red, green, blue
-
-
-def as_mesh(shape: Shape) -> trimesh.Trimesh:
-    """A geom as triangles in its own frame."""
-    radius, half = shape.size[0], shape.size[1]
-    if shape.kind == "mesh":
-        return trimesh.Trimesh(shape.vertices, shape.faces)
-    if shape.kind == "box":
-        return trimesh.creation.box(extents=2 * np.asarray(shape.size))
-    if shape.kind == "capsule":
-        # Versions of trimesh differ in which point of a capsule is the origin, so it is centred by its bounds.
-        made = trimesh.creation.capsule(height=2 * half, radius=radius, count=[20, 20])
-        made.apply_translation(-made.bounds.mean(axis=0))
-        return made
-    if shape.kind == "cylinder":
-        return trimesh.creation.cylinder(radius=radius, height=2 * half, sections=28)
-    ball = trimesh.creation.icosphere(subdivisions=3)
-    ball.apply_scale(shape.size if shape.kind == "ellipsoid" else [radius] * 3)
-    return ball
 
 
 def add_goals(scene: viser.SceneApi, spec: EnvSpec, goal: np.ndarray, opacity: float) -> list[Goal]:
@@ -189,6 +169,8 @@ def heat(values: np.ndarray, space: GoalSpace, opacity: float) -> np.ndarray:
 
     The colour scale spans the values outside of walls.
     """
+    from matplotlib import colormaps  # takes a while to load, and the map is off at first
+
     free = ~space.in_wall(space.grid(max(values.shape)))
     low, high = values[free].min(), values[free].max()
     level = np.clip((values - low) / max(high - low, 1e-9), 0, 1)

@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from homing.compile import export_cache
+from homing.compile.jitted import lower_arrays
 from homing.data.rollout import ActionPlan, after_step, first_plan, next_actions
 from homing.envs.goal_space import GoalSpace, goal_space
 from homing.envs.goals import Relative
@@ -27,11 +29,11 @@ EPISODES = 16  # whose distances between start and goal are looked at
 FARTHER = 1.05  # times the largest of them
 MAP_SIZE = 48  # cells along the longer side of the critic map
 OPTIMISATION = "xla_backend_optimization_level"
+SHOWN = 7  # fields of a Snapshot
 WARM_STEPS = 20  # steps over which the time of a step is measured
 
 Arrays = tuple[Array, ...]
 """The fields of a Snapshot, on the device."""
-Carry = tuple[EnvState, ActionPlan | None]
 
 
 class OwnGoal(NamedTuple):
@@ -71,9 +73,9 @@ class Simulation:
         self.space.free_points(self.margin)
         self.dt = float(self.env.spec.dt)
         self._key = jax.random.key(seed)
+        self.goal = np.zeros(self.env.spec.goal_dim, np.float32)
         self._reset, self._step, self._push, self._next_goal = self._compiled()
         self.steps = self.draws = self.terminations = 0
-        self.goal = self.space.template
         self.restart()
         self.step_seconds = self._measured()
 
@@ -82,7 +84,8 @@ class Simulation:
     def reset(self) -> Snapshot:
         """Start a new episode with the same goal."""
         self.draws += 1
-        self.state, arrays, _ = self._reset(self._draw_key(), self.goal)
+        *leaves, _, _ = self._reset(self._draw_key(), self.goal)
+        self.state, arrays = self._unpacked(leaves)
         self.plan = self._first_plan()
         self.snapshot = _snapshot(arrays)
         return self.snapshot
@@ -90,17 +93,19 @@ class Simulation:
     def restart(self) -> Snapshot:
         """Start a new episode with a goal of its own, drawn together with the start as in training."""
         # The draw of `reset`, whose own goal is known once it is drawn.
-        own = self._reset(jax.random.fold_in(self._key, self.draws + 1), self.goal)[2]
-        self.goal = np.asarray(own.goal)
+        *_, own, _ = self._reset(jax.random.fold_in(self._key, self.draws + 1), self.goal)
+        self.goal = np.asarray(own)
         return self.reset()
 
     def step(self) -> Snapshot:
         """One step of the policy towards the goal."""
         self.steps += 1
-        carry = (self.state, self.plan)
-        (self.state, self.plan), arrays = self._step(
-            self.learner, carry, self.goal, self._key, np.int32(self.steps)
+        plan, leaves = (
+            jax.tree.structure(self.plan),
+            self._step(self.learner, self.state, self.plan, self.goal, self._key, np.int32(self.steps)),
         )
+        self.plan = jax.tree.unflatten(plan, leaves[: plan.num_leaves])
+        self.state, arrays = self._unpacked(leaves[plan.num_leaves :])
         self.snapshot = _snapshot(arrays)
         self.terminations += self.snapshot.terminated
         if self.snapshot.terminated and self.terminations % STARTS_PER_ENV == 0:
@@ -116,7 +121,8 @@ class Simulation:
     def sample_goal(self) -> np.ndarray:
         """Draw a goal of the task's distribution, no farther from the robot than goals are in training."""
         self.draws += 1
-        self.goal = np.asarray(self._next_goal(self._draw_key(), self.snapshot.achieved, self.farthest))
+        (goal,) = self._next_goal(self._draw_key(), self.snapshot.achieved, self.farthest)
+        self.goal = np.asarray(goal)
         self.plan = self._first_plan()
         return self.goal
 
@@ -130,7 +136,7 @@ class Simulation:
             delta[:2] = speed * np.asarray(direction) / max(float(np.linalg.norm(direction)), 1e-6)
         else:
             delta[: self.env.scene.body_qd] = speed * (1.0 if direction[0] >= 0 else -1.0)
-        self.state, arrays = self._push(self.state, delta)
+        self.state, arrays = self._unpacked(self._push(self.state, delta))
         self.snapshot = _snapshot(arrays)
         return self.snapshot
 
@@ -155,7 +161,7 @@ class Simulation:
         Found out when a goal is first drawn, so that the page is there sooner.
         """
         keys = jax.random.split(jax.random.fold_in(self._key, 0), EPISODES)
-        return np.float32(FARTHER * max(float(self._reset(key, self.goal)[2].distance) for key in keys))
+        return np.float32(FARTHER * max(float(self._reset(key, self.goal)[-1]) for key in keys))
 
     @cached_property
     def has_critic(self) -> bool:
@@ -174,25 +180,50 @@ class Simulation:
 
     def _compiled(self) -> list[Callable[..., Any]]:
         """Reset and step, compiled in parallel; push and the draw of a goal, which are compiled while these run."""
+        kept = export_cache.store(self._identity())
         shape = lambda *size: jax.ShapeDtypeStruct(size, jnp.float32)
         key, count = jax.eval_shape(lambda: self._key), jax.ShapeDtypeStruct((), jnp.int32)
-        goal, delta = shape(len(self.space.template)), shape(self.env.scene.engine.layout.qd_size)
-        state = jax.eval_shape(self._reset_fn, key, goal)[0]
+        goal, delta = shape(len(self.goal)), shape(self.env.scene.engine.layout.qd_size)
         plan = jax.eval_shape(self._first_plan)
-        first = [(self._reset_fn, key, goal), (self._step_fn, self.learner, (state, plan), goal, key, count)]
-        others = [(self._push_fn, state, delta), (self._next_goal_fn, key, goal, shape())]
+        programs: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]]]] = {
+            "reset": (self._reset_fn, lambda: (key, goal)),
+            "step": (self._step_fn, lambda: (self.learner, self._shapes, plan, goal, key, count)),
+            "push": (self._push_fn, lambda: (self._shapes, delta)),
+            "goal": (self._next_goal_fn, lambda: (key, goal, shape())),
+        }
 
-        def compiled(call: tuple[Any, ...]) -> Callable[..., Any]:
+        def compiled(name: str) -> Callable[..., list[Array]]:
             # All but the step are called now and then, so a fast compilation counts for more than a fast program.
-            quick: dict[str, str | bool] = {} if call[0] == self._step_fn else {OPTIMISATION: "0"}
-            return jax.jit(call[0]).lower(*call[1:]).compile(compiler_options=quick)
+            quick: dict[str, str | bool] = {} if name == "step" else {OPTIMISATION: "0"}
+            made = lower_arrays(*programs[name], kept, f"play-{name}").compile(compiler_options=quick)
+            return lambda *args: made(*jax.tree.leaves(args))
 
         with ThreadPoolExecutor() as pool:
-            ready = list(pool.map(compiled, first))
+            ready = list(pool.map(compiled, ("reset", "step")))
         later = ThreadPoolExecutor()
-        waiting = [later.submit(compiled, call) for call in others]
+        waiting = [later.submit(compiled, name) for name in ("push", "goal")]
         later.shutdown(wait=False)
         return [*ready, *(lambda *args, made=made: made.result()(*args) for made in waiting)]
+
+    def _identity(self) -> dict[str, Any]:
+        """What the programs follow from, beside the package itself."""
+        policies, env = self.actor.policies, self.env
+        shapes = jax.tree.map(lambda x: f"{x.shape} {x.dtype}", self.learner)
+        return {
+            "env": repr(env.scene.spec),
+            "physics": (env.spec.id, env.spec.physics, env.episode_length),
+            "agent": None if policies is None else (policies.agent_name, repr(policies.settings)),
+            "learner": str(jax.tree.leaves(shapes)),
+        }
+
+    @cached_property
+    def _shapes(self) -> EnvState:
+        """The environment's state as shapes; only needed to trace."""
+        return jax.eval_shape(self.env.reset, self._key)
+
+    def _unpacked(self, leaves: list[Array]) -> tuple[list[Array], Arrays]:
+        """Leaves of a state, and what is shown of it."""
+        return leaves[:-SHOWN], tuple(leaves[-SHOWN:])
 
     def _observed(self, state: EnvState, terminated: Array) -> Arrays:
         links = self.env.scene.engine.links(state.physics)
@@ -220,16 +251,15 @@ class Simulation:
         return goals[jnp.argmin(rank)]
 
     def _step_fn(
-        self, learner: Any, carry: Carry, goal: Array, key: Key, count: Array
-    ) -> tuple[Carry, Arrays]:
-        state, plan = carry
+        self, learner: Any, state: EnvState, plan: ActionPlan | None, goal: Array, key: Key, count: Array
+    ) -> tuple[ActionPlan | None, EnvState, Arrays]:
         state = aimed(state, goal)
         proposed = self.actor.act(learner, state.obs, jax.random.fold_in(key, count))
         action, plan = next_actions(plan, proposed)
         after = self.env.advance(state, action)
         terminated = after.ended
         after = aimed(after, goal)
-        return (after, after_step(plan, terminated)), self._observed(after, terminated[0])
+        return after_step(plan, terminated), after, self._observed(after, terminated[0])
 
     def _push_fn(self, state: EnvState, delta: Array) -> tuple[EnvState, Arrays]:
         engine = self.env.scene.engine
