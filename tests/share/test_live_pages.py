@@ -26,7 +26,7 @@ def test_a_live_page_goes_python_s_way_and_reaches_the_goals_of_clicks(browser, 
     with opened(browser, path) as (tab, asked, wrong):
         states, goal, places = page_track(tab, traced, STEPS)
         speed = tab.evaluate(SPEED)
-        steps = [goal_steps(tab, place) for place in clicked_places(traced)]
+        steps = [goal_steps(tab, place) for place in clicked_places(tab, traced)]
         assert asked == [path.as_uri()] and not wrong
     step = jax.jit(traced.step)
     single = np.array([np.asarray(step(goal, *state)[1][0]).reshape(-1) for state in states])
@@ -42,16 +42,22 @@ def test_a_live_page_goes_python_s_way_and_reaches_the_goals_of_clicks(browser, 
     assert sum(k is not None for k in steps) >= REACHED, steps
 
 
-def clicked_places(traced):
-    """Random free places [CLICKS, 2]."""
+def clicked_places(tab, traced):
+    """Random free places [CLICKS, 2] that no wall hides."""
     free = traced.space.free_points(float(traced.env.task.within))
-    return free[np.random.default_rng(0).integers(len(free), size=CLICKS)]
+    drawn = free[np.random.default_rng(0).permutation(len(free))[: 10 * CLICKS]].tolist()
+    seen = tab.evaluate(
+        "(all) => all.map(([x, y]) => homing.view.floorAt(...homing.view.pixelOf(x, y)))", drawn
+    )
+    return [place for place, at in zip(drawn, seen, strict=True) if np.allclose(place, at, atol=0.01)][
+        :CLICKS
+    ]
 
 
 def goal_steps(tab, place):
     """Steps after which the place of a click is reached, from where the robot is; None if it is not."""
     tab.evaluate("homing.pause(true); homing.sync()")
-    click_floor(tab, *map(float, place))
+    click_floor(tab, *place)
     aimed = tab.evaluate("Array.from(window.homing.source.goal)")
     np.testing.assert_allclose(aimed[:2], place, atol=0.15)  # a pixel is some centimetres of floor
     return tab.evaluate(STEPS_TO_GOAL, 1500)
