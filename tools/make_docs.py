@@ -85,17 +85,21 @@ def draw_tiles(only_missing: bool = False) -> None:
 
 
 def draw_films(only_missing: bool = False) -> None:
-    """Film every policy that ships in its environment, ten frames a second."""
+    """Film every policy that ships in its environment."""
     for name in shipped_names():
-        out = make_env_pages.FILMS / f"{name}.webp"
-        if only_missing and out.is_file():
-            continue
-        (panel,) = video.recorded(video.actors([name], None, "last"), FILM_STEPS, 3, None)
-        every = max(1, round(0.1 / panel.env.spec.dt))
-        frames = video.composed([panel], *TILE, every)
-        video_files.save(frames, out, fps=1.0 / (every * panel.env.spec.dt))
-        if out.stat().st_size > FILM_BYTES:
-            raise SystemExit(f"{out} has {out.stat().st_size:,} bytes; film fewer steps")
+        if not (only_missing and (make_env_pages.FILMS / f"{name}.webp").is_file()):
+            draw_film(name)
+
+
+def draw_film(name: str) -> None:
+    """Film a policy that ships in its environment, ten frames a second."""
+    out = make_env_pages.FILMS / f"{name}.webp"
+    (panel,) = video.recorded(video.actors([name], None, "last"), FILM_STEPS, 3, None)
+    every = max(1, round(0.1 / panel.env.spec.dt))
+    frames = video.composed([panel], *TILE, every)
+    video_files.save(frames, out, fps=1.0 / (every * panel.env.spec.dt))
+    if out.stat().st_size > FILM_BYTES:
+        raise SystemExit(f"{out} has {out.stat().st_size:,} bytes; film fewer steps")
 
 
 def contact_sheet() -> Image.Image:

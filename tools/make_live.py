@@ -1,4 +1,6 @@
-"""Write a page in docs/live/ for every shipped policy that a browser can run, and the lists of them in the docs.
+"""Write a page in docs/live/ for every shipped policy, and the lists of them in the docs.
+
+A page computes its policy and physics; where a browser cannot, it replays recordings and is listed as such.
 
 python tools/make_live.py             all pages; those of policies that are shipped no more are removed
 python tools/make_live.py ant         some of them
@@ -9,19 +11,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from homing.policies import find_policies, shipped_names
+from homing.policies import shipped_names
 from homing.share.page import write_page
-from homing.share.simulator import why_recorded
 from homing.share.sources import make_actor
 
 DOCS = Path(__file__).parent.parent / "docs"
 HOME = "index.md", "<!-- begin live -->", "<!-- end live -->"
 SHARE = "share.md", "<!-- begin live pages -->", "<!-- end live pages -->"
-
-
-def computable() -> list[str]:
-    """Shipped policies whose physics a page can compute."""
-    return [name for name in shipped_names() if not why_recorded(find_policies(name).choice.make(1))]
 
 
 def title(path: Path) -> str:
@@ -31,9 +27,16 @@ def title(path: Path) -> str:
     return found[1].strip().removesuffix(" · Homing") if found else path.stem.replace("_", " ")
 
 
+def is_recorded(path: Path) -> bool:
+    """Whether a page replays recordings."""
+    return '"kind":"recorded"' in path.read_text()
+
+
 def entries(docs: Path = DOCS) -> list[str]:
     """A line of Markdown for each page that there is."""
-    return [f"- [{title(path)}](live/{path.name})" for path in sorted((docs / "live").glob("*.html"))]
+    note = lambda path: " (recordings with a scrubber)" if is_recorded(path) else ""
+    pages = sorted((docs / "live").glob("*.html"))
+    return [f"- [{title(path)}](live/{path.name}){note(path)}" for path in pages]
 
 
 def home(docs: Path = DOCS) -> str:
@@ -64,12 +67,11 @@ def write_lists(docs: Path = DOCS) -> None:
 
 
 def main(names: Sequence[str] = ()) -> None:
-    possible = computable()
-    for name in names or possible:
+    for name in names or shipped_names():
         written = write_page(make_actor(name), DOCS / "live" / f"{name}.html")
         print(f"{written.path} ({written.path.stat().st_size / 1e6:.2f} MB)", flush=True)
     for path in (DOCS / "live").glob("*.html"):
-        if path.stem not in possible:
+        if path.stem not in shipped_names():
             path.unlink()
     write_lists()
 

@@ -4,11 +4,12 @@
     python tools/train_policies.py reacher         one
     python tools/train_policies.py --quick --out /tmp/policies reacher     all stages with very little training
     python tools/train_policies.py --only train,export --jobs 5 ant humanoid ...     side by side on one GPU
-    python tools/train_policies.py --only export ant             of a run that was stopped, or trained elsewhere
+    python tools/train_policies.py --only export,picture,record,docs --again ant     a run that was trained elsewhere
 
-Every stage is skipped when its result is there: a run that was stopped is resumed, a finished one is exported, and
-`--again` exports what is there already. A run's folder without its `checkpoints` is enough to export it elsewhere.
-Ctrl-C and SIGTERM reach every run, which then saves itself.
+Seeds and checkpoints are compared on few chains of goals; the card of the chosen one has many others. Every stage
+is skipped when its result is there: a run that was stopped is resumed, a finished one is exported, and `--again`
+exports what is there already. A run's folder without its `checkpoints` is enough to export it elsewhere. The docs are
+written by the files that are shipped. Ctrl-C and SIGTERM reach every run, which then saves itself.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ RECORDS = ROOT / "tests" / "policies" / "shipped.json"
 LARGEST = 2 * 10**6  # bytes of one file
 CAPTION = 21  # pixels at the top and bottom of a film
 LENGTH, CHAINS, QUICK_CHAINS = 5, 512, 8
+SELECTION_CHAINS = 64  # to compare seeds and checkpoints; a card's are CHAINS
 SELECTION_SEED = 11  # of the chains on which seeds are compared; the card's are others
 QUICK = ("--steps", "12k", "--num-envs", "32", "--batch-size", "32", "--updates-per-step", "0.005")
 QUICK += ("--prefill-steps", "124", "--replay-size", "1240", "--evaluations", "1", "--eval-envs", "8")
 GPU_MEMORY = 0.9  # of the device, for all runs side by side
-STAGES = ("train", "export", "picture", "record")
+STAGES = ("train", "export", "picture", "record", "docs")
 
 
 @dataclass(frozen=True)
@@ -86,9 +88,9 @@ class Job:
             return {}
         return {"log": self.run.with_suffix(".log"), "memory": None if self.cpu else GPU_MEMORY / self.beside}
 
-    @property
-    def chain(self) -> tuple[str, ...]:
-        episodes = QUICK_CHAINS if self.quick else self.chains
+    def chain(self, most: int = CHAINS) -> tuple[str, ...]:
+        """Flags of an evaluation along chains of goals, of which there are at most so many."""
+        episodes = QUICK_CHAINS if self.quick else min(self.chains, most)
         steps = self.recipe.chain_steps // (10 if self.quick else 1)
         return ("--episodes", str(episodes), "--chain", str(LENGTH), "--chain-steps", str(steps))
 
@@ -140,7 +142,9 @@ def best(job: Job) -> tuple[int, str]:
     scores: dict[tuple[int, str], float] = {}
     for which in ("last", "best"):
         evaluate = ("eval", str(job.run), "--which", which, "--seed", str(SELECTION_SEED), "--json")
-        found = json.loads(homing(*evaluate, *job.chain, *job.device, read=True, **job.place))
+        found = json.loads(
+            homing(*evaluate, *job.chain(SELECTION_CHAINS), *job.device, read=True, **job.place)
+        )
         scores |= {(row["seed"], which): row.get("reached", -1.0) for row in found["seeds"]}
     print(job.recipe.name, {f"seed {seed}, {which}": round(v, 4) for (seed, which), v in scores.items()})
     return max(scores, key=lambda one: scores[one])
@@ -150,7 +154,7 @@ def export(job: Job) -> None:
     seed, which = best(job)
     chosen = ("--seed", str(seed), "--which", which)
     written = ("--out", str(job.file), "--float16", *chosen)
-    homing("export", str(job.run), *written, *job.chain, *job.device, **job.place)
+    homing("export", str(job.run), *written, *job.chain(), *job.device, **job.place)
     size = job.file.stat().st_size
     if size > LARGEST:
         job.file.unlink()
@@ -189,6 +193,20 @@ def record(job: Job) -> None:
     }
     known = json.loads(RECORDS.read_text())
     RECORDS.write_text(json.dumps(known | {job.recipe.name: entry}, indent=1) + "\n")
+
+
+def document(names: Sequence[str]) -> None:
+    """Cards, films and live pages of the docs, by the files that are shipped now."""
+    import make_docs
+    import make_env_pages
+    import make_live
+    import make_see
+
+    make_see.cards()
+    make_live.main(names)
+    for name in names:
+        make_docs.draw_film(name)
+    make_env_pages.write_pages()
 
 
 def make(job: Job, stages: Sequence[str] = STAGES, again: bool = False) -> None:
@@ -279,6 +297,8 @@ def main(arguments: Sequence[str]) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     if failed := make_all(todo, options.jobs, options.only, options.again):
         raise SystemExit(f"not done: {', '.join(failed)}; the same command goes on with them")
+    if "docs" in options.only and options.out == SHIPPED and todo:
+        document([job.recipe.name for job in todo])
 
 
 if __name__ == "__main__":
