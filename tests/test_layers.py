@@ -33,7 +33,8 @@ ALLOWED = {
     "training": BASE | {"agents", "compile", "config", "data", "datasets", "envs", "networks", "runs"},
     "policies": BASE | {"agents", "config", "datasets", "envs", "networks", "plugins", "runs", "training"},
     "viz": BASE | {"agents", "config", "data", "envs", "physics", "policies", "runs"},
-    "play": BASE | {"agents", "config", "data", "envs", "physics", "policies", "runs", "training", "viz"},
+    "play": BASE
+    | {"agents", "compile", "config", "data", "envs", "physics", "policies", "runs", "training", "viz"},
     "adapters": BASE | {"compile", "envs", "physics", "viz"},
     "share": BASE | {"data", "envs", "physics", "policies", "training", "viz"},
     "report": BASE | {"runs"},
