@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from solving_helpers import positive_definite, random_rules, single
+from solving_helpers import positive_definite, single
 
 from homing.compile import xla
 from homing.compile.jitted import UNCHECKED
-from homing.physics import kernels, mjx, solvers
+from homing.physics import kernels, solvers
 from homing.physics.generalized.constraints import Rows
 from homing.physics.generalized.engine import MAX_KERNEL_CONSTRAINTS, Equations
 
@@ -40,41 +40,11 @@ def test_forces_are_those_of_the_twin(rows, size):
     np.testing.assert_allclose(found, plain, atol=2e-5, rtol=1e-4)
 
 
-def robots(rows, size):
-    rng = np.random.default_rng(size)
-    mass, force = single(masses(rng, size), rng.normal(size=(ENVS, size)))
-    lanes = [random_rules(seed, rows, size, always=1) for seed in range(ENVS)]
-    return mass, force, jax.tree.map(lambda *x: jnp.stack(x), *lanes), jnp.zeros_like(force)
-
-
-@pytest.mark.parametrize("iterations", [1, 3])
-def test_accelerations_are_those_of_the_twin(iterations):
-    given = robots(rows=40, size=4)  # more rows than threads
-    plain = jax.jit(jax.vmap(functools.partial(solvers.constrained, iterations=iterations)))(*given)
-    found = jax.jit(jax.vmap(functools.partial(kernels.constrained, iterations=iterations, cpu=True)))(*given)
-    for ours, twins in zip(found, plain, strict=True):
-        assert np.abs(twins).max() > 0.1
-        np.testing.assert_allclose(ours, twins, atol=1e-4, rtol=1e-4)
-
-
-def test_kernels_begin_where_the_twin_begins():
-    mass, force, rules, _ = robots(rows=5, size=3)
-    best, _ = jax.vmap(functools.partial(solvers.constrained, iterations=6))(mass, force, rules, 0 * force)
-    run = jax.vmap(functools.partial(kernels.constrained, iterations=0, cpu=True))
-    free = np.linalg.solve(np.asarray(mass), np.asarray(force)[..., None])[..., 0]
-    np.testing.assert_allclose(run(mass, force, rules, best)[0], best, atol=1e-5)
-    np.testing.assert_allclose(run(mass, force, rules, best + 100)[0], free, atol=1e-4)
-
-
-@pytest.mark.parametrize("kernel", ["forces", "accelerations"])
-def test_kernels_are_translated_for_a_gpu_and_kept(kernel):
+def test_kernels_are_translated_for_a_gpu_and_kept():
     """By JAX alone, without a GPU: what Triton does not know is found here."""
-    run = (
-        kernels.contact_forces if kernel == "forces" else functools.partial(kernels.constrained, iterations=2)
-    )
-    given, structure = jax.tree.flatten(arms(5, 3) if kernel == "forces" else robots(rows=5, size=3))
-    flat = lambda *leaves: jax.vmap(run)(*jax.tree.unflatten(structure, leaves))
-    exporting = functools.partial(jax.export.export, jax.jit(flat), platforms=["cuda"])
+    given = arms(5, 3)
+    run = jax.jit(jax.vmap(kernels.contact_forces))
+    exporting = functools.partial(jax.export.export, run, platforms=["cuda"])
     try:
         exported = exporting(disabled_checks=UNCHECKED)(*given)
     except RuntimeError as error:
@@ -101,12 +71,3 @@ def test_a_cpu_beside_a_gpu_has_the_twin(monkeypatch, rows):
     traced = str(jax.make_jaxpr(equations.constraint_force)())
     assert ("pallas_call" in traced) == (rows < MAX_KERNEL_CONSTRAINTS), "large matrices have no kernel"
     np.testing.assert_allclose(jax.jit(equations.constraint_force)(), plain, atol=1e-5)
-
-
-def test_newtons_kernels_must_be_asked_for(monkeypatch):
-    given = jax.tree.map(lambda x: x[0], robots(rows=5, size=3))
-    run = functools.partial(mjx._constrained, iterations=1)
-    plain = run(*given)
-    monkeypatch.setattr(xla, "kernels", lambda asked_for=False: asked_for)
-    assert "pallas_call" in str(jax.make_jaxpr(run)(*given))
-    np.testing.assert_allclose(jax.jit(run)(*given)[0], plain[0], atol=1e-5)

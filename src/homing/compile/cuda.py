@@ -11,12 +11,14 @@ import ctypes.util
 import functools
 import importlib.resources
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.core import ShapedArray
+from jax.custom_batching import custom_vmap
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 from jaxlib.mlir import ir
@@ -57,6 +59,26 @@ def call(
     """Outputs of a kernel whose parameters are pointers to its inputs, then to its outputs, all row-major."""
     shapes = tuple((tuple(out.shape), out.dtype) for out in outputs)
     return tuple(_call.bind(*inputs, kernel=kernel, launch=launch, outputs=shapes))
+
+
+def over_leading_axis(run: Callable[..., Any]) -> Callable[..., Any]:
+    """`run` of arrays with a common leading axis, which axes of vmap are merged into."""
+
+    @custom_vmap
+    def merged(*args: Any) -> Any:
+        return run(*args)
+
+    @merged.def_vmap
+    def batched(size: int, is_batched: list[Any], *args: Any) -> tuple[Any, Any]:
+        def merge(array: Array, has_axis: bool) -> Array:
+            array = array if has_axis else jnp.broadcast_to(array, (size, *array.shape))
+            return array.reshape(-1, *array.shape[2:])
+
+        out = merged(*jax.tree.map(merge, list(args), list(is_batched)))
+        apart = jax.tree.map(lambda a: a.reshape(size, -1, *a.shape[1:]), out)
+        return apart, jax.tree.map(lambda a: True, apart)
+
+    return merged
 
 
 _call = Primitive("cuda_kernel")

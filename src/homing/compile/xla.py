@@ -60,9 +60,9 @@ def kernels(asked_for: bool = False) -> bool:
     return _allowed(asked_for, ("all", "physics")) and _has_triton()
 
 
-def cuda_kernels(asked_for: bool = False) -> bool:
-    """The same for kernels in CUDA, which need what Hopper cards have."""
-    return _allowed(asked_for, ("all",)) and cuda.capability() >= HOPPER and cuda.library() is not None
+def cuda_kernels(asked_for: bool = False, oldest: tuple[int, int] = HOPPER) -> bool:
+    """The same for kernels in CUDA; those of networks need what Hopper cards have."""
+    return _allowed(asked_for, ("all",)) and cuda.capability() >= oldest and cuda.library() is not None
 
 
 def _allowed(asked_for: bool, asking: tuple[str, ...]) -> bool:

@@ -18,13 +18,11 @@ from jax.experimental import pallas
 from jax.experimental.pallas import triton
 
 from homing.physics import solvers
-from homing.physics.solvers import Constraints, MatrixOps, full_step_or_none, line_search
+from homing.physics.solvers import MatrixOps
 
 Array = jax.Array
 Ref = Any
-Search = Callable[[Array, Array, Array, Array, Constraints], Array]
 MIN_SIDE = 16  # smallest side of a matrix in a Triton product
-WARP = 32
 
 
 def _call(
@@ -82,138 +80,3 @@ def _product(a: Array, b: Array, cpu: bool) -> Array:
     tf32x3 = jax.lax.DotAlgorithmPreset.TF32_TF32_F32_X3
     precision = jax.lax.Precision.HIGHEST if cpu else tf32x3
     return jax.lax.dot_general(a, b, (((0,), (0,)), ((), ())), precision=precision)
-
-
-# Newton's method: vectors over constraints are spread across a warp, scalars are in registers.
-
-
-def constrained(
-    mass: Array,
-    force: Array,
-    constraints: Constraints,
-    warm_start: Array,
-    iterations: int,
-    cpu: bool = False,
-) -> tuple[Array, Array]:
-    """`solvers.constrained` as kernels."""
-    equality = constraints.equality.astype(jnp.float32)
-    given = (mass, force, constraints.jacobian, constraints.target, constraints.stiffness, equality)
-    a = _solve(mass, force, cpu)
-    direction, search = warm_start - a, full_step_or_none
-    for _ in range(iterations):
-        a, hessian, gradient = _newton_step(given, a, direction, search, cpu)
-        direction, search = -_solve(hessian, gradient, cpu), line_search
-    return _last_step(given, a, direction, search, cpu)
-
-
-@functools.partial(jax.jit, static_argnames=("search", "cpu"))  # traced once for all iterations
-def _newton_step(
-    given: tuple[Array, ...], a: Array, direction: Array, search: Search, cpu: bool
-) -> tuple[Array, ...]:
-    """Line search from a [D] along a direction; then the Hessian [D, D] and gradient [D] of the cost.
-
-    Only the lower triangle of the Hessian is written, which is all that `_solve` reads.
-    """
-
-    def kernel(mass: Ref, *refs: Ref) -> None:
-        *inputs, new_a, hessian, gradient = refs
-        columns, stiffness, moved, smooth_gradient, residual = _searched(search, mass, *inputs)
-        lane, valid = _warp_lanes(new_a.shape[0])
-        for i, column in enumerate(columns):
-            weighted = stiffness * column
-            smooth_gradient += jnp.where(lane == i, jnp.sum(weighted * residual), 0.0)
-            for j in range(i + 1):
-                hessian[i, j] = mass[i, j] + jnp.sum(weighted * columns[j])
-        triton.store(new_a.at[lane], moved, mask=valid)
-        triton.store(gradient.at[lane], smooth_gradient, mask=valid)
-
-    mass, force = given[:2]
-    return _call(kernel, (*given, a, direction), [force.shape, mass.shape, force.shape], warps=1, cpu=cpu)
-
-
-def _last_step(
-    given: tuple[Array, ...], a: Array, direction: Array, search: Search, cpu: bool
-) -> tuple[Array, Array]:
-    """Line search from a [D] along a direction; then the constraint forces [D]."""
-
-    def kernel(*refs: Ref) -> None:
-        *inputs, new_a, push = refs
-        columns, stiffness, moved, _, residual = _searched(search, *inputs)
-        for i, column in enumerate(columns):
-            push[i] = -jnp.sum(stiffness * residual * column)
-        lane, valid = _warp_lanes(new_a.shape[0])
-        triton.store(new_a.at[lane], moved, mask=valid)
-
-    a, push = _call(kernel, (*given, a, direction), [a.shape] * 2, warps=1, cpu=cpu)
-    return a, push
-
-
-def _searched(
-    search: Search,
-    mass: Ref,
-    force: Ref,
-    jacobian: Ref,
-    target: Ref,
-    stiffness: Ref,
-    equality: Ref,
-    a: Ref,
-    direction: Ref,
-) -> tuple[list[Array], Array, Array, Array, Array]:
-    """Columns of J; and after the line search, the active stiffness, a, Ma − f and Ja − b."""
-    size = range(a.shape[0])
-    columns = [_vector(jacobian, i) for i in size]
-    constraints = Constraints(jacobian, _vector(target), _vector(stiffness), _vector(equality) > 0)
-    residual = _dot(columns, [a[i] for i in size]) - constraints.target
-    rate = _dot(columns, [direction[i] for i in size])
-    # Vectors over coordinates; the mass matrix is symmetric, so its columns serve as rows.
-    smooth_gradient = _dot([_vector(mass, i) for i in size], [a[i] for i in size]) - _vector(force)
-    curved = _dot([_vector(mass, i) for i in size], [direction[i] for i in size])
-    ahead = _vector(direction)
-    step = search(jnp.sum(ahead * smooth_gradient), jnp.sum(ahead * curved), residual, rate, constraints)
-    residual = residual + step * rate
-    active = constraints.active_stiffness(residual)
-    return columns, active, _vector(a) + step * ahead, smooth_gradient + step * curved, residual
-
-
-def _warp_lanes(size: int) -> tuple[Array, Array]:
-    """Lane indices across a warp, and the mask of those below `size`."""
-    lane = jnp.arange(max(WARP, pallas.next_power_of_2(size)))
-    return lane, lane < size
-
-
-def _vector(ref: Ref, *column: int) -> Array:
-    """A vector, or a column of a matrix, across a warp."""
-    lane, valid = _warp_lanes(ref.shape[0])
-    return triton.load(ref.at[lane, *(jnp.full(lane.shape, i) for i in column)], mask=valid, other=0.0)
-
-
-def _dot(xs: Sequence[Array], ys: Sequence[Array]) -> Any:
-    return functools.reduce(lambda total, xy: total + xy[0] * xy[1], zip(xs, ys, strict=True), 0.0)
-
-
-@functools.partial(jax.jit, static_argnames="cpu")  # traced once for all iterations
-def _solve(matrix: Array, right: Array, cpu: bool) -> Array:
-    """`solvers.solve` from the lower triangle of the matrix."""
-
-    def kernel(matrix: Ref, right: Ref, output: Ref) -> None:
-        size = range(right.shape[0])
-        entries = [[matrix[i, j] for j in size[: i + 1]] for i in size]
-        for i, x in enumerate(_solved(entries, [right[i] for i in size])):
-            output[i] = x
-
-    return _call(kernel, (matrix, right), [right.shape], warps=1, cpu=cpu)[0]
-
-
-def _solved(left: list[list[Array]], right: list[Array]) -> list[Array]:
-    """x with LDLᵀx = b, by scalar operations."""
-    size, scale = len(right), []
-    for k in range(size):
-        scale.append(1 / left[k][k])
-        for i in range(k + 1, size):
-            factor = left[i][k] * scale[k]
-            right[i] = right[i] - factor * right[k]
-            for j in range(k + 1, i + 1):
-                left[i][j] = left[i][j] - factor * left[j][k]
-    for k in reversed(range(size)):
-        right[k] = scale[k] * (right[k] - _dot([left[i][k] for i in range(k + 1, size)], right[k + 1 :]))
-    return right

@@ -17,6 +17,7 @@ from flax import struct
 
 from homing.compile import xla
 from homing.errors import ConfigError
+from homing.physics import newton
 from homing.physics.engine import Layout, Links, Timing, layout_of
 from homing.physics.numerics import rest_pose
 from homing.physics.quiet import quietly
@@ -28,12 +29,10 @@ with quietly():
 
 Array = jax.Array
 INTEGRATORS = (mujoco.mjtIntegrator.mjINT_EULER, mujoco.mjtIntegrator.mjINT_IMPLICITFAST)
-MAX_ITERATIONS = 8
-"""Cap on the solver's iterations: they are unrolled, and it has converged by then."""
+MAX_ITERATIONS = 20
+"""Cap on the solver's iterations; nearly all have converged long before."""
 MAX_COORDINATES = 40
 """Largest number of coordinates for elimination by scalar operations."""
-MAX_KERNEL_COORDINATES = 24
-"""The same inside a kernel, where a triangle of the matrix is in a thread's registers."""
 
 
 class MjxState(struct.PyTreeNode):
@@ -179,11 +178,9 @@ def _constrained(
     mass: Array, force: Array, constraints: Constraints, warm_start: Array, iterations: int
 ) -> tuple[Array, Array]:
     plain = functools.partial(constrained, iterations=iterations)
-    if not xla.kernels(asked_for=True) or len(force) > MAX_KERNEL_COORDINATES:
+    if not xla.cuda_kernels(oldest=xla.OLDEST) or not newton.fits(len(force), len(constraints.target)):
         return plain(mass, force, constraints, warm_start)
-    from homing.physics import kernels
-
-    kernel = functools.partial(kernels.constrained, iterations=iterations)
+    kernel = functools.partial(newton.constrained, iterations=iterations)
     return jax.lax.platform_dependent(mass, force, constraints, warm_start, cuda=kernel, default=plain)
 
 

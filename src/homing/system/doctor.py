@@ -105,12 +105,12 @@ def _kernels() -> Finding:
         return Finding("kernels", "none on this device; XLA compiles everything")
     named = {
         "whole networks (CUDA)": xla.cuda_kernels(),
-        "physics (Triton)": xla.kernels(),
-        "Newton's method of MJX": xla.kernels(asked_for=True),
+        "contact forces of the generalized pipeline (Triton)": xla.kernels(),
+        "Newton's method of MJX (CUDA)": xla.cuda_kernels(oldest=xla.OLDEST),
     }
     used = [name for name, on in named.items() if on]
     found = f"in use: {', '.join(used)}" if used else "none in use"
-    capable = cuda.capability() >= xla.HOPPER and os.environ.get(xla.KERNELS, "1") != "0"
+    capable = cuda.capability() >= xla.OLDEST and os.environ.get(xla.KERNELS, "1") != "0"
     if capable and cuda.library() is None:
         return Finding("kernels", f"{found}; NVRTC, which compiles those in CUDA, is missing", NVRTC_FIX)
     return Finding("kernels", found)

@@ -79,7 +79,7 @@ class Panda:
     start_noise: U(±start_noise) on the driven joints at the start, in radians
     friction:    sliding friction of the hand on the table
     impratio:    MuJoCo's ratio of the stiffness of friction to that of contacts
-    iterations:  of the contact solver
+    iterations:  of the contact solver, at most
     contacts:    maximum number of simultaneous contacts
     """
 
@@ -91,7 +91,7 @@ class Panda:
     start_noise: float = 0.02
     friction: float = 0.2
     impratio: float = 10.0
-    iterations: int = 4
+    iterations: int = 16
     contacts: int = 16
 
     name: str = "panda"
