@@ -53,7 +53,7 @@ def train(
     preset: str | None = None,
     out: str | Path | None = None,
     eval_env: str | None = None,
-    episode_length: int = 1000,
+    episode_length: int | None = None,
     physics: str | None = None,
     reward: str = "sparse",
     env_options: Mapping[str, Any] | None = None,
@@ -71,6 +71,7 @@ def train(
     preset:      paper by default; best has its own
     out:         a new folder; runs/<env>-<agent>-<time> by default
     eval_env:    evaluate in this environment instead of `env`
+    episode_length: steps of an episode; 1000 by default, best may have its own
     reward:      sparse, or dense where the environment's body has one
     env_options: settings of body, task or arena by dotted name, `{"task.within": 0.3}`
     data:        learn from this dataset (.npz) instead of collecting
@@ -92,6 +93,10 @@ def train(
             raise ConfigError(OWN_PRESET)
         recipe = recipe_for(env)
         agent, preset = recipe.agent, recipe.preset
+        own = dict(recipe.settings)
+        length = own.pop("episode_length", None)
+        episode_length = length if episode_length is None else episode_length
+        changes = {**own, **changes}
     config = run_config(
         agent,
         env,
@@ -99,7 +104,7 @@ def train(
         seeds=parse_seeds(seeds),
         changes=changes,
         eval_env=eval_env,
-        episode_length=episode_length,
+        episode_length=1000 if episode_length is None else episode_length,
         physics=physics,
         reward=reward,
         env_options={} if env_options is None else env_options,

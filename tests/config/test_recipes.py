@@ -42,11 +42,9 @@ def test_a_recipe_without_a_recorded_run_says_so(capsys):
     code, out, _ = command(capsys, "recipes")
     rows = [line for line in out.splitlines() if " srl " in line]
     assert code == 0 and len(rows) == len(recipes())
-    assert (
-        "all others" in rows[-1]
-        and UNMEASURED in rows[-1]
-        and not any(UNMEASURED in row for row in rows[:-1])
-    )
+    assert "all others" in rows[-1]
+    for recipe, row in zip(recipes(), rows, strict=True):
+        assert (UNMEASURED in row) == (recipe.result is None)
 
 
 def test_numbers_are_those_of_the_recorded_runs(monkeypatch):
@@ -78,3 +76,22 @@ def test_best_trains_by_the_recipe_wherever_it_stands():
         arranged(["best", "ant", "--preset", "paper"])
     with pytest.raises(ConfigError, match="homing recipes"):
         homing.train("best", "ant", preset="paper")
+
+
+def test_best_has_the_settings_of_its_recipe_where_none_are_given(monkeypatch):
+    from homing.cli.train import arranged
+
+    recipe = recipe_for("arm_reach")
+    assert recipe.settings["horizon"] == recipe.settings["episode_length"] == 100
+    args, _ = arranged(["best", "arm_reach", "--horizon", "50", "--steps", "1000"])
+    assert args.count("--horizon") == 1 and args[args.index("--horizon") + 1] == "50"
+    assert "--total-steps" not in args and args[args.index("--gamma") + 1] == "0.99"
+    assert recipe.command.split()[2:6] == ["srl", "arm_reach", "--preset", "fast"]
+
+    seen = []
+    monkeypatch.setattr("homing.api.train_config", lambda config, *_, **__: seen.append(config))
+    homing.train("best", "arm_reach", gamma=0.5, quiet=True)
+    homing.train("best", "arm_push_hard", episode_length=77, quiet=True)
+    reach, push = seen
+    assert (reach.episode_length, reach.settings.horizon, reach.settings.gamma) == (100, 100, 0.5)
+    assert (push.episode_length, push.settings.horizon) == (77, 150)

@@ -95,7 +95,9 @@ def arranged(args: Sequence[str]) -> tuple[list[str], tuple[str, str, str | None
         if value_of("--preset", rest) is not None:
             raise ConfigError(OWN_PRESET)
         recipe = recipe_for(names[1])
-        names, rest = [recipe.agent, *names[1:]], ["--preset", recipe.preset, *rest]
+        given = {arg.partition("=")[0].lstrip("-").replace("-", "_") for arg in rest if arg.startswith("--")}
+        given |= {"total_steps"} if "steps" in given else set()
+        names, rest = [recipe.agent, *names[1:]], [*recipe.flags(given), *rest]
     agent = names[0] if names else "crl"
     env = names[1] if len(names) > 1 else None
     return [*names, *rest], (agent, value_of("--preset", rest) or DEFAULT, env)

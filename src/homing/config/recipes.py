@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import tomllib
+from collections.abc import Container, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
@@ -36,6 +37,8 @@ class Recipe:
     env: str
     agent: str
     preset: str
+    settings: Mapping[str, int | float] = dataclasses.field(default_factory=dict)
+    """What differs from the preset, by the names of flags with underscores."""
     result: str | None = None
     """The recorded run, a file under results/ of the repository."""
     reached: Reached | None = None
@@ -43,7 +46,15 @@ class Recipe:
     @property
     def command(self) -> str:
         """The command that trains by this recipe."""
-        return f"homing train {self.agent} {self.env} --preset {self.preset}"
+        return " ".join(["homing train", self.agent, self.env, *self.flags()])
+
+    def flags(self, given: Container[str] = ()) -> list[str]:
+        """Flags of `homing train` for the preset and the settings, without those of `given` names."""
+        found = ["--preset", self.preset]
+        for name, value in self.settings.items():
+            if name not in given:
+                found += [f"--{name.replace('_', '-')}", str(value)]
+        return found
 
     @property
     def summary(self) -> str:
