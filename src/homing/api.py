@@ -93,7 +93,7 @@ def train(
             raise ConfigError(OWN_PRESET)
         recipe = recipe_for(env)
         agent, preset = recipe.agent, recipe.preset
-        own = dict(recipe.settings)
+        own: dict[str, Any] = dict(recipe.settings)
         length = own.pop("episode_length", None)
         episode_length = length if episode_length is None else episode_length
         changes = {**own, **changes}

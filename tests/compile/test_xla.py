@@ -60,20 +60,23 @@ def test_kernels_are_for_recent_cards(as_on_an_h200, monkeypatch):
 
 
 def test_kernels_can_be_turned_off_and_asked_for(as_on_an_h200, monkeypatch):
-    assert not xla.kernels(asked_for=True)
-    with xla.plain():
-        assert not xla.kernels()
-    monkeypatch.setenv(xla.KERNELS, "all")
-    assert xla.kernels() and xla.kernels(asked_for=True)
-    with xla.without_kernels():
-        assert not xla.kernels() and not xla.kernels(asked_for=True)
-        assert xla.options() == xla.GRAPHS, "all else is as usual"
     monkeypatch.setattr(xla.cuda, "library", lambda: "there is one")
-    assert xla.cuda_kernels() and xla.cuda_kernels(asked_for=True)
-    monkeypatch.setenv(xla.KERNELS, "physics")
-    assert xla.kernels(asked_for=True) and xla.cuda_kernels() and not xla.cuda_kernels(asked_for=True)
+    assert xla.cuda_kernels() and not xla.cuda_kernels(asked_for=True)
+    with xla.plain():
+        assert not xla.kernels() and not xla.cuda_kernels()
+    monkeypatch.setenv(xla.KERNELS, "all")
+    assert xla.kernels() and xla.cuda_kernels() and xla.cuda_kernels(asked_for=True)
+    with xla.without_kernels():
+        assert not xla.kernels() and not xla.cuda_kernels(asked_for=True)
+        assert xla.options() == xla.GRAPHS, "all else is as usual"
     monkeypatch.setenv(xla.KERNELS, "0")
-    assert not xla.kernels()
+    assert not xla.kernels() and not xla.cuda_kernels()
+
+
+def test_cuda_kernels_say_which_cards_they_need(as_on_an_h200, monkeypatch):
+    monkeypatch.setattr(xla.cuda, "library", lambda: "there is one")
+    monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(compute_capability="8.0")])
+    assert xla.cuda_kernels(oldest=xla.OLDEST) and not xla.cuda_kernels()
 
 
 def test_kernels_need_the_part_of_jax_that_they_are_written_in(as_on_an_h200, monkeypatch):

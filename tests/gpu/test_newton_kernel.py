@@ -13,7 +13,8 @@ from homing.envs import make
 from homing.physics import newton, solvers
 
 pytestmark = pytest.mark.skipif(
-    jax.default_backend() != "gpu" or not xla.cuda_kernels(oldest=xla.OLDEST), reason="needs a recent NVIDIA GPU"
+    jax.default_backend() != "gpu" or not xla.cuda_kernels(oldest=xla.OLDEST),
+    reason="needs a recent NVIDIA GPU",
 )
 
 

@@ -64,7 +64,9 @@ def twin(*given, iterations):
 )
 def test_accelerations_are_those_of_the_twin(emulated, rows, size, iterations):
     given = robots(rows, size)
-    for found, expected in zip(emulated(*given, iterations), twin(*given, iterations=iterations), strict=True):
+    for found, expected in zip(
+        emulated(*given, iterations), twin(*given, iterations=iterations), strict=True
+    ):
         assert np.abs(expected).max() > 0.1
         np.testing.assert_allclose(found, expected, atol=2e-4, rtol=1e-3)
 

@@ -150,8 +150,9 @@ def test_contact_forces_converge_when_the_hand_strikes_the_table(strike):
     mass, force, rules = system(model, data)
     assert np.asarray(rules.stiffness).any(), "it touches"
     best = exact(mass, force, rules, np.zeros(7))
-    speed_error = lambda iterations: model.opt.timestep * np.max(
-        np.abs(constrained(*single(mass, force), rules, jnp.zeros(7), iterations)[0] - best)
+    speed_error = lambda iterations: (
+        model.opt.timestep
+        * np.max(np.abs(constrained(*single(mass, force), rules, jnp.zeros(7), iterations)[0] - best))
     )
     assert speed_error(spec.body.iterations) < 1e-3
     assert speed_error(4) > 0.1, "few iterations do not suffice"

@@ -31,8 +31,7 @@ SWITCH = "HOMING_GRAPHS"
 """Environment variable: 0 turns graphs off."""
 
 KERNELS = "HOMING_KERNELS"
-"""Environment variable: 0 turns kernels of our own off, `all` turns on those that must be asked for, `physics`
-those of physics alone."""
+"""Environment variable: 0 turns kernels of our own off, `all` turns on those that must be asked for."""
 TRITON = (
     "jax.experimental.pallas.triton"  # what those of physics are written in; JAX will not have it for ever
 )
@@ -52,22 +51,22 @@ def options() -> dict[str, str | bool]:
     return {} if _unknown else GRAPHS
 
 
-def kernels(asked_for: bool = False) -> bool:
-    """Whether a program may have kernels of our own: on one recent NVIDIA card, and not in a plain program.
-
-    `asked_for`: those that were seen to be faster in parts of the benchmark only.
-    """
-    return _allowed(asked_for, ("all", "physics")) and _has_triton()
+def kernels() -> bool:
+    """Whether a program may have kernels of our own: on one recent NVIDIA card, and not in a plain program."""
+    return _allowed() and _has_triton()
 
 
 def cuda_kernels(asked_for: bool = False, oldest: tuple[int, int] = HOPPER) -> bool:
-    """The same for kernels in CUDA; those of networks need what Hopper cards have."""
-    return _allowed(asked_for, ("all",)) and cuda.capability() >= oldest and cuda.library() is not None
+    """The same for kernels in CUDA; those of networks need what Hopper cards have.
+
+    `asked_for`: those that were seen to be faster in parts of the benchmark only.
+    """
+    return _allowed(asked_for) and cuda.capability() >= oldest and cuda.library() is not None
 
 
-def _allowed(asked_for: bool, asking: tuple[str, ...]) -> bool:
+def _allowed(asked_for: bool = False) -> bool:
     wanted = os.environ.get(KERNELS, "1")
-    if wanted == "0" or (asked_for and wanted not in asking):
+    if wanted == "0" or (asked_for and wanted != "all"):
         return False
     if _plain.get() or _divided.get() or _without_kernels.get():
         return False

@@ -17,8 +17,8 @@ SHARED_BYTES = 48 * 1024  # of a block, on any card
 
 
 def fits(coordinates: int, constraints: int) -> bool:
-    """Whether the kernel can solve a system of this size: a lane has a coordinate, and a block's memory its matrices."""
-    return coordinates <= WARP and 0 < constraints and shared_bytes(coordinates, constraints) <= SHARED_BYTES
+    """Whether the kernel can solve such systems: a lane has a coordinate, a block's memory the matrices."""
+    return coordinates <= WARP and constraints > 0 and shared_bytes(coordinates, constraints) <= SHARED_BYTES
 
 
 def shared_bytes(coordinates: int, constraints: int) -> int:
