@@ -53,15 +53,21 @@ test-package: $(READY)
 
 # Other libraries bring torch and much else: they have a virtual environment of their own.
 ECOSYSTEM := .venv-ecosystem
+# OGBench's agents are in its source distribution and in no wheel.
+OGBENCH := $(ECOSYSTEM)/ogbench
 
 $(ECOSYSTEM)/.ready: pyproject.toml constraints-ecosystem.txt
 	$(PYTHON) -m venv $(ECOSYSTEM)
 	$(ECOSYSTEM)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-ecosystem.txt -e '.[ecosystem]'
+	rm -rf $(OGBENCH) && mkdir $(OGBENCH)
+	$(ECOSYSTEM)/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --no-binary ogbench \
+		-c constraints-ecosystem.txt -d $(OGBENCH) ogbench
+	tar -xzf $(OGBENCH)/ogbench-*.tar.gz --strip-components 1 -C $(OGBENCH)
 	@touch $@
 
 # The pages about them are run there too: in the other one those that need such a library are skipped.
 test-ecosystem: $(ECOSYSTEM)/.ready
-	$(ECOSYSTEM)/bin/python -m pytest -n 2 --dist loadfile -m "not slow" -k "adapters or ecosystem" \
+	OGBENCH_REPO=$(CURDIR)/$(OGBENCH) $(ECOSYSTEM)/bin/python -m pytest -n 2 --dist loadfile -m "not slow" -k "adapters or ecosystem" \
 		tests/adapters tests/ecosystem tests/test_docs_code.py
 
 check: $(READY)

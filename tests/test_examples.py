@@ -165,7 +165,7 @@ def test_examples_of_agents_are_trained_by_the_command_they_name(name, tmp_path)
     assert "success_any" in done.stdout and (tmp_path / "run" / "summary.json").is_file()
 
 
-LONGER = {"own_agent": 62, "own_robot": 66, "sb3_her": 72, "ppo_gymnax": 75}
+LONGER = {"own_agent": 62, "own_robot": 66, "sb3_her": 72, "ppo_gymnax": 75, "ogbench_agent": 79}
 
 
 def test_examples_are_short():

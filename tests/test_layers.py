@@ -35,7 +35,7 @@ ALLOWED = {
     "viz": BASE | {"agents", "config", "data", "envs", "physics", "policies", "runs"},
     "play": BASE
     | {"agents", "compile", "config", "data", "envs", "physics", "policies", "runs", "training", "viz"},
-    "adapters": BASE | {"compile", "envs", "physics", "viz"},
+    "adapters": BASE | {"compile", "datasets", "envs", "physics", "viz"},
     "share": BASE | {"data", "envs", "physics", "policies", "training", "viz"},
     "report": BASE | {"runs"},
     "bench": BASE

@@ -26,7 +26,7 @@ def check_folder(flag: str, path: Path) -> Path:
     _check_names(flag, path)
     if path.exists() and not path.is_dir():
         raise ConfigError(f"{flag} {path} is a file; name a folder")
-    _check_parent(flag, path / "inside")
+    _check_parent(flag, path, inside=True)
     return path
 
 
@@ -38,8 +38,11 @@ def _check_names(flag: str, path: Path) -> None:
             raise ConfigError(f"{flag} {part[:40]}... is no name for a file: at most {MAX_NAME} characters")
 
 
-def _check_parent(flag: str, path: Path) -> None:
-    there = next(folder for folder in path.absolute().parents if folder.exists())
+def _check_parent(flag: str, path: Path, inside: bool = False) -> None:
+    """Refuse a path where nothing can be made; with `inside`, a folder in which nothing can be."""
+    whole = path.absolute()
+    folders = (whole, *whole.parents) if inside else whole.parents
+    there = next(folder for folder in folders if folder.exists())
     # The kernel's own folders let root through every check and then refuse.
     kernel = there.parts[:2] in (("/", "proc"), ("/", "sys"))
     if kernel or not there.is_dir() or not os.access(there, os.W_OK):
