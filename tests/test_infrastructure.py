@@ -5,6 +5,8 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -49,6 +51,42 @@ def test_a_workflow_is_complete_and_asks_for_little(path):
             assert ("run" in step) != ("uses" in step), step
             if "uses" in step:
                 assert re.fullmatch(r"[\w-]+/[\w-]+@\S+", step["uses"]), "actions have a version"
+
+
+def check_schema(name: str, *paths: Path) -> subprocess.CompletedProcess:
+    """`check-jsonschema` with one of the schemas that it carries: nothing is fetched."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{name}"]
+    return subprocess.run([*command, *map(str, paths)], capture_output=True, text=True, timeout=120)
+
+
+def test_workflows_and_citation_fit_their_published_schemas(tmp_path):
+    done = check_schema("github-workflows", *WORKFLOWS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = check_schema("citation-file-format", ROOT / "CITATION.cff")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (tmp_path / "wrong.yml").write_text(WORKFLOWS[0].read_text().replace("runs-on", "run-on"))
+    assert check_schema("github-workflows", tmp_path / "wrong.yml").returncode != 0
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_scripts_of_a_workflow_are_shell(path):
+    for step in steps(path):
+        if "run" in step:
+            text = re.sub(r"\$\{\{.*?\}\}", "value", step["run"])  # filled in before the shell sees it
+            done = subprocess.run(["bash", "-n", "-c", text], capture_output=True, text=True)
+            assert done.returncode == 0, f"{step['run']}\n{done.stderr}"
+
+
+def test_only_the_job_that_publishes_the_site_keeps_credentials():
+    for path in WORKFLOWS:
+        for name, job in load(path)["jobs"].items():
+            kept = [
+                step
+                for step in job["steps"]
+                if step.get("uses", "").startswith("actions/checkout@")
+                and step.get("with", {}).get("persist-credentials") is not False
+            ]
+            assert bool(kept) == ((path.stem, name) == ("docs", "publish"))
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
@@ -160,8 +198,6 @@ def test_cuda_is_an_extra_and_the_default_is_the_cpu():
     assert 'EXTRAS=""' in arguments_of("ARG") and "cuda" in PROJECT["optional-dependencies"]
     install = next(rest for rest in arguments_of("RUN") if "pip install" in rest)
     # The shell's own expansion, as in the image.
-    import subprocess
-
     wanted = shlex.split(install)[-1]
     for extras, spec in (("", "."), ("cuda", ".[cuda]"), ("cuda,wandb", ".[cuda,wandb]")):
         said = subprocess.run(
