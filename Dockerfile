@@ -18,7 +18,10 @@ RUN python -m pip install --no-cache-dir -c constraints.txt ".${EXTRAS:+[${EXTRA
 RUN useradd --create-home homing && install --directory --owner=homing /work
 USER homing
 WORKDIR /work
-RUN python -m pip check && homing doctor && homing policies
+# What builds an image has no GPU.
+RUN python -m pip check \
+    && env JAX_PLATFORMS=cpu homing doctor \
+    && env JAX_PLATFORMS=cpu homing policies
 
 ENTRYPOINT ["homing"]
 CMD ["--help"]
