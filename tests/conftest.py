@@ -48,7 +48,6 @@ LONGEST = (
     "agents/test_srl.py",
     "physics/test_parity.py",
     "training/test_runner.py",
-    "attacks/test_kills.py",
     "play/test_play_browser.py",
     "training/test_offline.py",
     "cli/test_train.py",
@@ -58,6 +57,7 @@ LONGEST = (
 TOGETHER = (
     ("envs/test_base.py", "envs/test_registry.py", "envs/test_defects.py"),  # helpers.record
     ("training/test_runner.py", "attacks/test_resume.py", "report/test_report_run.py"),  # shared_programs
+    ("runs/test_faults.py", "attacks/test_kills.py"),  # fault_helpers.undisturbed
     ("play/test_session.py", "play/test_page.py", "play/test_following.py"),  # the session of conftest.py
 )
 

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from probes import walk
@@ -83,21 +84,32 @@ def fill_disk(count: int) -> None:
     checkpoints.Checkpoints.save = full
 
 
-def hold_after_rows(count: int) -> None:
-    """When rows are on the disk: for as long as the parent process lives."""
-    append, calls, parent = folder.RunFolder.append, [], os.getppid()
+def wait_after_rows(count: int, goes_on: Callable[[], bool]) -> None:
+    append, calls = folder.RunFolder.append, []
 
     def after(self, rows):
         append(self, rows)
         calls.append(1)
-        while len(calls) == count and os.getppid() == parent:
+        while len(calls) == count and not goes_on():
             time.sleep(0.1)
 
     folder.RunFolder.append = after
 
 
+def hold_after_rows(count: int) -> None:
+    """When rows are on the disk: for as long as the parent process lives."""
+    parent = os.getppid()
+    wait_after_rows(count, lambda: os.getppid() != parent)
+
+
+def pause_after_rows(count: int) -> None:
+    """When rows are on the disk: until the run is asked to stop."""
+    wait_after_rows(count, lambda: signal.getsignal(signal.SIGTERM).__self__.signum is not None)
+
+
 FAULTS = {
     "hold": hold_after_rows,
+    "pause": pause_after_rows,
     "line": die_in_the_middle_of_line,
     "rows": die_after_rows,
     "checkpoint": die_in_checkpoint,

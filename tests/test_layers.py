@@ -30,7 +30,9 @@ ALLOWED = {
     "system": BASE | {"compile", "physics"},
     "runs": BASE | {"config", "networks", "system"},
     "datasets": BASE | {"config", "data", "envs", "runs"},
-    "training": BASE | {"agents", "compile", "config", "data", "datasets", "envs", "networks", "runs"},
+    "training": BASE
+    | {"agents", "compile", "config", "data", "datasets", "envs", "networks", "runs"}
+    | {"system"},
     "policies": BASE | {"agents", "config", "datasets", "envs", "networks", "plugins", "runs", "training"},
     "viz": BASE | {"agents", "config", "data", "envs", "physics", "policies", "runs"},
     "play": BASE

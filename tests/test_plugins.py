@@ -176,8 +176,10 @@ def test_a_missing_module_is_one_message(my_module, tmp_path, monkeypatch, capsy
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(tmp_path))])
     code, _, err = run(capsys, *command.replace("RUN", str(run_folder)).split())
     assert code == 2
-    assert "needs the module my_module: run from its folder, or install it, or pass --import" in err
-    assert len(err.splitlines()) == 1
+    assert (
+        err
+        == "homing: this run needs the module my_module: run from its folder, or install it, or pass --import\n"
+    )
 
 
 def test_another_module_may_stand_in_for_a_missing_one(my_module):

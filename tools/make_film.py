@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from homing.api import choose_device
+from homing.training.device import choose_device
 from homing.viz import render, video
 
 OUT = Path(__file__).parent.parent / "docs" / "images" / "film.webp"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from PIL import Image
 
-from homing.api import choose_device
 from homing.cli.main import main as homing
 from homing.policies import find_policies, shipped, shipped_names
 from homing.policies.card_page import markdown
+from homing.training.device import choose_device
 
 DOCS = Path(__file__).parent.parent / "docs"
 PICTURES = DOCS / "images" / "see"

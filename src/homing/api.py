@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import jax
-
 from homing.bounds import check_value, check_values
 from homing.errors import ConfigError, shown
 from homing.policies.policy import Policy
@@ -155,6 +153,7 @@ def prepared(
     from homing.runs.progress import memory_line
     from homing.system.doctor import free_bytes
     from homing.training.build import build
+    from homing.training.device import choose_device
     from homing.training.sharding import memory_of, placement, shown_here
 
     choose_device(cpu, devices, multi_host)
@@ -180,26 +179,6 @@ def _fitted(config: RunConfig, plan: Any) -> RunConfig:
     return dataclasses.replace(config, train=plan.config, seeds=config.seeds[: plan.seeds])
 
 
-def choose_device(cpu: bool = False, devices: int | None = None, multi_host: bool = False) -> None:
-    """Choose the device and the cache of compiled programs; before the first computation."""
-    from homing.compile.cache import keep_compiled
-    from homing.compile.programs import warm_up
-    from homing.system.doctor import require_seen_gpu
-    from homing.training.sharding import join_hosts, make_cpu_devices
-
-    check_values(devices=devices)
-    if cpu:
-        jax.config.update("jax_platforms", "cpu")
-    make_cpu_devices(devices, multi_host)
-    if multi_host:
-        join_hosts()
-    if not cpu and jax.config.values["jax_platforms"] != "cpu":  # JAX_PLATFORMS=cpu is a choice too
-        require_seen_gpu()
-    keep_compiled()
-    if jax.default_backend() == "gpu":
-        warm_up()
-
-
 def resume(
     run: str | Path,
     *,
@@ -217,6 +196,7 @@ def resume(
     """
     from homing.runs.progress import make_progress
     from homing.training import runner
+    from homing.training.device import choose_device
     from homing.training.sharding import placement, shown_here
 
     _check_path("run", run)

@@ -21,6 +21,10 @@ class UnknownNameError(HomingError, KeyError):
         return str(self.args[0])
 
 
+class MissingModuleError(HomingError):
+    """A module of the user's that a run needs and that cannot be imported."""
+
+
 def shown(value: object) -> str:
     """A value for a message: short, whatever it is."""
     text = repr(value)
@@ -38,7 +42,7 @@ def nearest(name: object, known: Iterable[str], count: int = 3) -> list[str]:
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
     """An error that answers a wrong name with the nearest right ones (or all, if they are few)."""
-    known = sorted(known)
+    known = sorted(set(known))
     offers = nearest(name, known)
     if offers:
         hint = f"did you mean {' or '.join(repr(o) for o in offers)}?"

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from homing.compile import export_cache
-from homing.errors import ConfigError, HomingError, shown
+from homing.errors import ConfigError, MissingModuleError, shown
 
 ENVS, AGENTS = "homing.envs", "homing.agents"
 
@@ -44,7 +44,7 @@ def require(names: Iterable[str]) -> None:
     for name in names:
         check_name(name)
         if not _import(name) and not _asked:
-            raise HomingError(
+            raise MissingModuleError(
                 f"this run needs the module {name}: run from its folder, or install it, or pass --import"
             )
 

@@ -1,5 +1,7 @@
 """Every agent learns what the probes ask."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +15,6 @@ from homing.agents.ppo import PPOConfig
 from homing.agents.sac import SACConfig
 from homing.agents.srl import SRLConfig
 from homing.agents.td3 import TD3Config
-from homing.compile.jitted import Program
 from homing.config.offpolicy import TrainConfig
 from homing.config.onpolicy import OnPolicyConfig
 from homing.networks import NetConfig
@@ -21,8 +22,6 @@ from homing.training.build import make_loop, make_plan
 from homing.training.seeds import programs, seed_keys
 from homing.types import Obs
 
-EPOCH_OPTIONS: dict[str, int] = {}  # of its compilation
-MANY_STEPS = 40_000
 NET = NetConfig(width=32)
 RELU = NetConfig(width=32, activation="relu")
 
@@ -35,14 +34,10 @@ def _no_key_check():
 
 
 @pytest.fixture(autouse=True)
-def _compilation(request, monkeypatch):
-    """How programs are compiled, by how long they run."""
+def _compilation(request):
     if request.node.get_closest_marker("slow"):
         # What two seeds have learned after so few steps hangs on how their updates are rounded.
         request.getfixturevalue("default_emitters")
-    elif request.node.callspec.params["steps"] >= MANY_STEPS:
-        # An epoch that takes seconds more to compile, and a third of the time to run.
-        monkeypatch.setitem(EPOCH_OPTIONS, "xla_backend_optimization_level", 1)
 
 
 def crl(**settings):
@@ -72,16 +67,25 @@ def ppo(**settings):
     return PPOConfig(**({"actor_net": NET, "value_net": NET, "minibatches": 4, "lr": 1e-3} | settings))
 
 
-def learn(settings, env, steps):
+class Data(NamedTuple):
+    """What an agent learns from: environment steps, in batches of so many transitions."""
+
+    steps: int
+    batch_size: int = 128
+
+
+def learn(settings, env, data):
     agent = make_agent(settings, env.spec)
     if isinstance(settings, PPOConfig):
-        config = OnPolicyConfig(total_steps=steps, num_envs=32, unroll_length=8, evaluations=1, eval_envs=32)
+        config = OnPolicyConfig(
+            total_steps=data.steps, num_envs=32, unroll_length=8, evaluations=1, eval_envs=32
+        )
     else:
         config = TrainConfig(
-            total_steps=steps,
+            total_steps=data.steps,
             num_envs=32,
             unroll_length=25,
-            batch_size=128,
+            batch_size=data.batch_size,
             replay_size=1000,
             prefill_steps=100,
             evaluations=1,
@@ -89,31 +93,29 @@ def learn(settings, env, steps):
         )
     plan = make_plan(config, env, agent, seeds=2)
     made = programs(make_loop(env, agent, plan), env)
-    options = {"compiler_options": EPOCH_OPTIONS} if EPOCH_OPTIONS else {}
-    epoch = Program(made.epoch.fn, made.epoch.values, **made.epoch.options, **options)
     train = made.init(seed_keys([0, 1]))
     before = made.evaluate(train, 0)
-    train, metrics = epoch(train, *plan.epoch_bounds(0))
+    train, metrics = made.epoch(train, *plan.epoch_bounds(0))
     assert bool(metrics["finite"].all())
     return agent, train, before, made.evaluate(train, plan.iterations)
 
 
 slow = pytest.mark.slow
 ECHO = [
-    pytest.param(crl(), 15_000, id="crl"),
-    pytest.param(td3(her=True, her_strategy="future"), 20_000, id="td3+her", marks=slow),
-    pytest.param(sac(her=True, her_strategy="future"), 40_000, id="sac+her", marks=slow),
-    pytest.param(sac(), 60_000, id="sac", marks=slow),
-    pytest.param(td3(), 60_000, id="td3", marks=slow),
-    pytest.param(ppo(), 30_000, id="ppo", marks=slow),
-    pytest.param(ppo(normalise_observations=True), 30_000, id="ppo, normalised", marks=slow),
-    pytest.param(crl(normalise_observations=True), 15_000, id="crl, normalised", marks=slow),
+    pytest.param(crl(), Data(15_000), id="crl"),
+    pytest.param(td3(her=True, her_strategy="future"), Data(20_000), id="td3+her", marks=slow),
+    pytest.param(sac(her=True, her_strategy="future"), Data(40_000), id="sac+her", marks=slow),
+    pytest.param(sac(), Data(60_000), id="sac", marks=slow),
+    pytest.param(td3(), Data(60_000), id="td3", marks=slow),
+    pytest.param(ppo(), Data(30_000), id="ppo", marks=slow),
+    pytest.param(ppo(normalise_observations=True), Data(30_000), id="ppo, normalised", marks=slow),
+    pytest.param(crl(normalise_observations=True), Data(15_000), id="crl, normalised", marks=slow),
 ]
 
 
-@pytest.mark.parametrize(("settings", "steps"), ECHO)
-def test_echo_the_goal_is_the_action(settings, steps):
-    _, _, before, after = learn(settings, echo(), steps)
+@pytest.mark.parametrize(("settings", "data"), ECHO)
+def test_echo_the_goal_is_the_action(settings, data):
+    _, _, before, after = learn(settings, echo(), data)
     assert float(before["success_end"].max()) < 0.4
     assert float(after["success_end"].min()) > 0.9
 
@@ -121,34 +123,34 @@ def test_echo_the_goal_is_the_action(settings, steps):
 # Nobody acts in the last state, which the clock tells apart, so nothing holds its value down: a guess of it
 # feeds itself and grows for ever unless the discount is small.
 DELAY = [
-    pytest.param(crl(), 60_000, id="crl"),
-    pytest.param(sac(her=True, gamma=0.7), 60_000, id="sac+her", marks=slow),
-    pytest.param(td3(her=True, gamma=0.7), 60_000, id="td3+her", marks=slow),
-    pytest.param(ppo(gamma=0.7), 80_000, id="ppo", marks=slow),
+    pytest.param(crl(), Data(40_000, 64), id="crl"),
+    pytest.param(sac(her=True, gamma=0.7), Data(60_000), id="sac+her", marks=slow),
+    pytest.param(td3(her=True, gamma=0.7), Data(60_000), id="td3+her", marks=slow),
+    pytest.param(ppo(gamma=0.7), Data(80_000), id="ppo", marks=slow),
 ]
 
 
-@pytest.mark.parametrize(("settings", "steps"), DELAY)
-def test_delay_only_the_first_action_counts(settings, steps):
-    _, _, before, after = learn(settings, delay(), steps)
+@pytest.mark.parametrize(("settings", "data"), DELAY)
+def test_delay_only_the_first_action_counts(settings, data):
+    _, _, before, after = learn(settings, delay(), data)
     assert float(before["success_end"].max()) < 0.5
     assert float(after["success_end"].min()) > 0.8
 
 
 WALK = [
-    pytest.param(crl(), 25_000, 0.9, id="crl"),
-    pytest.param(srl(), 40_000, 0.75, id="srl"),
-    pytest.param(srl(chunk=2), 40_000, 0.9, id="srl, chunks", marks=slow),
-    pytest.param(crl(chunk=2), 40_000, 0.9, id="crl, chunks", marks=slow),
-    pytest.param(sac(her=True, gamma=0.9), 60_000, 0.9, id="sac+her", marks=slow),
-    pytest.param(td3(her=True, gamma=0.9), 60_000, 0.8, id="td3+her", marks=slow),
-    pytest.param(ppo(gamma=0.9), 150_000, 0.9, id="ppo", marks=slow),
+    pytest.param(crl(), Data(15_000), 0.9, id="crl"),
+    pytest.param(srl(), Data(20_000, 64), 0.75, id="srl"),
+    pytest.param(srl(chunk=2), Data(40_000), 0.9, id="srl, chunks", marks=slow),
+    pytest.param(crl(chunk=2), Data(40_000), 0.9, id="crl, chunks", marks=slow),
+    pytest.param(sac(her=True, gamma=0.9), Data(60_000), 0.9, id="sac+her", marks=slow),
+    pytest.param(td3(her=True, gamma=0.9), Data(60_000), 0.8, id="td3+her", marks=slow),
+    pytest.param(ppo(gamma=0.9), Data(150_000), 0.9, id="ppo", marks=slow),
 ]
 
 
-@pytest.mark.parametrize(("settings", "steps", "correlation"), WALK)
-def test_walk_reaches_goals_and_orders_distances(settings, steps, correlation):
-    agent, train, before, after = learn(settings, walk(), steps)
+@pytest.mark.parametrize(("settings", "data", "correlation"), WALK)
+def test_walk_reaches_goals_and_orders_distances(settings, data, correlation):
+    agent, train, before, after = learn(settings, walk(), data)
     assert float(before["success_any"].max()) < 0.8
     assert float(before["final_distance"].min()) > 0.4
     assert float(after["success_any"].min()) > 0.9
@@ -164,7 +166,7 @@ def test_walk_reaches_goals_and_orders_distances(settings, steps, correlation):
 @slow
 @pytest.mark.parametrize("minds", [False, True])
 def test_ledge_whoever_minds_falls_keeps_away_from_them(minds):
-    after = learn(crl(survival_head=minds, gamma=0.9, alpha_lr=3e-3), ledge(), 60_000)[3]
+    after = learn(crl(survival_head=minds, gamma=0.9, alpha_lr=3e-3), ledge(), Data(60_000))[3]
     assert float(after["success_any"].min()) > 0.9
     if minds:
         assert after["episode_length"].tolist() == [25, 25]
@@ -173,17 +175,17 @@ def test_ledge_whoever_minds_falls_keeps_away_from_them(minds):
 
 
 TRAPDOOR = [
-    pytest.param(sac(gamma=0.8, tau=0.05, alpha_lr=0.1), 30_000, id="sac"),
-    pytest.param(ppo(gamma=0.8), 20_000, id="ppo"),
-    pytest.param(td3(gamma=0.8, tau=0.05), 60_000, id="td3", marks=slow),
-    pytest.param(td3(gamma=0.8, tau=0.05, her=True), 60_000, id="td3+her", marks=slow),
+    pytest.param(sac(gamma=0.8, tau=0.05, alpha_lr=0.1), Data(30_000, 64), id="sac"),
+    pytest.param(ppo(gamma=0.8), Data(20_000), id="ppo"),
+    pytest.param(td3(gamma=0.8, tau=0.05), Data(60_000), id="td3", marks=slow),
+    pytest.param(td3(gamma=0.8, tau=0.05, her=True), Data(60_000), id="td3+her", marks=slow),
 ]
 
 
-@pytest.mark.parametrize(("settings", "steps"), TRAPDOOR)
-def test_trapdoor_a_fall_is_the_end_and_a_time_limit_is_not(settings, steps):
+@pytest.mark.parametrize(("settings", "data"), TRAPDOOR)
+def test_trapdoor_a_fall_is_the_end_and_a_time_limit_is_not(settings, data):
     """Paid 1 a step for ever: 1 / (1 − γ) = 5. Behind the trapdoor: 1."""
-    agent, train, _, _ = learn(settings, trapdoor(), steps)
+    agent, train, _, _ = learn(settings, trapdoor(), data)
     obs = Obs(state=jnp.asarray([[0.0], [1.0]]), goal=jnp.zeros((2, 1)))
     for seed in range(2):
         learner = jax.tree.map(lambda x: x[seed], train.learner)  # noqa: B023

@@ -5,29 +5,19 @@ HOMING_KILLS is the number of kills over all cases together, HOMING_KILLS_SEED t
 
 import os
 import random
-import shlex
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
+from fault_helpers import COMMON, CRITIC, REPLAY, TESTS, TRAIN, start, undisturbed
 from run_helpers import assert_same_results
 
-TESTS = Path(__file__).parents[1]
 KILLS = int(os.environ.get("HOMING_KILLS", "7"))
 SEED = int(os.environ.get("HOMING_KILLS_SEED", "0"))
 
-# Twelve evaluations and as many checkpoints: most moments after the start are near a write.
-COMMON = shlex.split(
-    "--preset quickstart --seed-list 3,4 --steps 5760 --num-envs 8 --unroll-length 10 --evaluations 12 "
-    "--eval-envs 8 --checkpoint-minutes 0 --tensorboard off --actor-net.width 16"
-)
-REPLAY = shlex.split("--batch-size 32 --updates-per-step 1/30 --replay-size 50 --prefill-steps 20")
-CRITIC = ["--critic-net.width", "16"]
 CASES = {
-    "crl": ["train", "crl", "walk", *COMMON, *REPLAY, *CRITIC],
+    "crl": TRAIN,
     "crl-chunk-2": ["train", "crl", "walk", *COMMON, *REPLAY, *CRITIC, "--chunk", "2"],
     "sac": ["train", "sac", "walk", *COMMON, *REPLAY, *CRITIC],
     "td3": ["train", "td3", "walk", *COMMON, *REPLAY, *CRITIC],
@@ -40,15 +30,7 @@ WARM = 0.5  # length of a run with kept programs, as a fraction of the first one
 
 
 def started(args, cache):
-    env = os.environ | {
-        "JAX_COMPILATION_CACHE_DIR": str(cache),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
-        "XDG_CACHE_HOME": str(cache),
-        "FAULT": "",
-        "TRACES": "1",
-    }
-    command = [sys.executable, str(TESTS / "probe_cli.py"), *(arg.format(tests=TESTS) for arg in args)]
-    return subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return start(cache, *(arg.format(tests=TESTS) for arg in args))
 
 
 def finish(process):
@@ -79,25 +61,23 @@ def runs_of(out):
     return sorted(path.parent.relative_to(out) for path in out.rglob("config.json"))
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.mark.timeout(600 + 120 * KILLS)
 @pytest.mark.parametrize(
     "case", [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
 )
-def test_a_run_that_is_killed_at_random_ends_with_the_same_bits(case, tmp_path, cache):
+def test_a_run_that_is_killed_at_random_ends_with_the_same_bits(case, tmp_path, tmp_path_factory):
     args, place = CASES[case], list(CASES).index(case)
     kills = KILLS // len(CASES) + (place < KILLS % len(CASES))
     if not kills:
         pytest.skip("as many kills as HOMING_KILLS says are done by the other cases")
-    whole, out = tmp_path / "whole", tmp_path / "run"
-    begun = time.monotonic()
-    finish(started(go_on(args, whole), cache))
+    whole, cache, seconds = undisturbed(tmp_path_factory.getbasetemp())
+    if args != TRAIN:
+        whole, begun = tmp_path / "whole", time.monotonic()
+        finish(started(go_on(args, whole), cache))
+        seconds = time.monotonic() - begun
+    out = tmp_path / "run"
     # The next ones find what this one has traced and compiled.
-    length, moments = WARM * (time.monotonic() - begun), random.Random(f"{SEED} {case}")
+    length, moments = WARM * seconds, random.Random(f"{SEED} {case}")
     done = 0
     while done < kills:
         done += killed(started(go_on(args, out), cache), moments.uniform(0, length))

@@ -15,13 +15,13 @@ import pytest
 from cli_helpers import command
 from run_helpers import no_key_check, probe_envs  # noqa: F401
 
-from homing import api
 from homing.agents import AGENTS
 from homing.bench.cost import roofline
 from homing.cli.train import train_arguments
 from homing.config.offpolicy import TrainConfig
 from homing.config.parsing import parse_count, parse_ratio
 from homing.system import doctor, hardware
+from homing.training.device import choose_device
 
 SMALL = shlex.split(
     "--steps 400 --num-envs 8 --unroll-length 10 --batch-size 32 --replay-size 50 --prefill-steps 20 "
@@ -125,7 +125,7 @@ def test_a_gpu_that_jax_does_not_see_is_an_error_unless_asked_for(capsys, monkey
         assert code == 2
         assert "Big One" in err
         assert "--cpu" in err
-        api.choose_device(cpu=True)
+        choose_device(cpu=True)
     finally:
         jax.config.update("jax_platforms", before)
 

@@ -1,67 +1,35 @@
 """Killed processes, full disks, folders that cannot be written: nothing is lost, results are the same."""
 
 import functools
-import os
-import shlex
 import signal
-import subprocess
-import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import cli_helpers
 import pytest
+from fault_helpers import TRAIN, command, start, undisturbed
 from run_helpers import assert_same_results, results
 
 from homing.runs.folder import RunFolder
-
-HERE = Path(__file__).parent.parent  # of the probe's command line
-FLAGS = shlex.split(
-    "--preset quickstart --seed-list 3,4 --steps 1920 --num-envs 8 --unroll-length 10 --batch-size 32 "
-    "--updates-per-step 1/30 --replay-size 50 --prefill-steps 20 --evaluations 4 --eval-envs 8 "
-    "--checkpoint-minutes 0 --tensorboard off --critic-net.width 16 --actor-net.width 16"
-)
-
-
-def command(cache, *args, fault="", wait=True):
-    """The command line in a process of its own, on a probe, with a fault if one is asked for.
-
-    cache: folder of programs, traced and compiled, that are kept
-    """
-    env = os.environ | {
-        "FAULT": fault,
-        "TRACES": "1",
-        "JAX_COMPILATION_CACHE_DIR": str(cache),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
-    }
-    line = [sys.executable, str(HERE / "probe_cli.py"), *map(str, args)]
-    process = subprocess.Popen(
-        line, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=HERE
-    )
-    if not wait:
-        return process
-    out, err = process.communicate(timeout=120)
-    return process.returncode, out + err
 
 
 @pytest.fixture(scope="module")
 def homing(tmp_path_factory):
     """`command` with one cache for all tests, as on a user's machine."""
-    return functools.partial(command, tmp_path_factory.mktemp("cache"))
+    return functools.partial(command, undisturbed(tmp_path_factory.getbasetemp()).cache)
 
 
 @pytest.fixture(scope="module")
-def whole(homing, tmp_path_factory):
-    """A run that nothing disturbed."""
-    path = tmp_path_factory.mktemp("faults") / "whole"
-    code, said = homing("train", "crl", "walk", *FLAGS, "--out", path)
-    assert code == 0, said
+def whole(tmp_path_factory):
+    path = undisturbed(tmp_path_factory.getbasetemp()).path
     assert RunFolder(path).summary()["status"] == "finished"
     return path
 
 
 def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(tmp_path, homing, whole):
     path = tmp_path / "run"
-    train = ("train", "crl", "walk", *FLAGS, "--out", path)
+    train = (*TRAIN, "--out", path)
     # Before the first checkpoint; while one is written; with rows on the disk that no checkpoint covers.
     for line, fault in (
         (train, "line:1"),
@@ -83,7 +51,7 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(tmp_path, 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_with_kept_traces_to_the_same_bits(tmp_path, whole):
     path, kept = tmp_path / "run", tmp_path / "cache"
-    code, said = command(kept, "train", "crl", "walk", *FLAGS, "--out", path, fault="rows:3")
+    code, said = command(kept, *TRAIN, "--out", path, fault="rows:3")
     assert code == -signal.SIGKILL, said
     written = set((kept / "homing-exports").iterdir())
     assert len(written) == 3
@@ -95,7 +63,7 @@ def test_a_killed_run_goes_on_with_kept_traces_to_the_same_bits(tmp_path, whole)
 
 def test_a_full_disk_keeps_earlier_checkpoints_and_says_so(tmp_path, homing, whole):
     path = tmp_path / "run"
-    code, said = homing("train", "crl", "walk", *FLAGS, "--out", path, fault="disk:2")
+    code, said = homing(*TRAIN, "--out", path, fault="disk:2")
     assert code == 2, said
     assert "cannot write a checkpoint" in said
     assert "the earlier one of iteration 7 is kept" in said
@@ -108,24 +76,23 @@ def test_a_full_disk_keeps_earlier_checkpoints_and_says_so(tmp_path, homing, who
     assert_same_results(path, whole)
 
 
-def test_a_run_in_use_is_refused_and_stops_cleanly_on_request(tmp_path, homing, whole):
+def test_a_run_in_use_is_refused_and_stops_cleanly_on_request(tmp_path, tmp_path_factory, capsys):
     path = tmp_path / "run"
-    flags = [*FLAGS, "--steps", "10M", "--evaluations", "20k"]
-    process = homing("train", "crl", "walk", *flags, "--out", path, wait=False)
+    process = start(undisturbed(tmp_path_factory.getbasetemp()).cache, *TRAIN, "--out", path, fault="pause:2")
     try:
-        for line in process.stdout:
-            if "left" in line:
-                break
-        code, said = homing("resume", path)
+        while not (path / "metrics.jsonl").exists() or len(RunFolder(path).rows()) < 4:
+            assert process.poll() is None, process.stdout.read()
+            time.sleep(0.1)
+        code, out, err = cli_helpers.command(capsys, "resume", path)
         assert code == 2
-        assert f"in use by process {process.pid}" in said
+        assert f"in use by process {process.pid}" in out + err
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 128 + signal.SIGTERM
-    assert f"go on with: homing resume {path}" in err
-    assert "Traceback" not in err
+    assert f"go on with: homing resume {path}" in said
+    assert "Traceback" not in said
     assert (path / "policies" / "last.safetensors").exists()
     last = max(int(entry.name) for entry in (path / "checkpoints").iterdir())
     assert results(path)[0][-1]["iteration"] <= last

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,39 +9,11 @@ import tyro
 
 from homing.bounds import check_values
 from homing.cli.arguments import Flag, Json
+from homing.cli.bench_output import Rows, physics_line, ratio, say, twin_of
 from homing.cli.paths import check_file
-from homing.errors import ConfigError
 
 Dtype = Literal["float32", "bfloat16"]
 bench_app = tyro.extras.SubcommandApp()
-
-
-class _Rows:
-    """Results as they arrive: to the terminal, or at the end as JSON; the file is rewritten after each."""
-
-    def __init__(self, as_json: bool, out: Path | None):
-        self.as_json, self.out, self.rows = as_json, out, []
-        if out is not None:
-            check_file("--out", out)
-
-    def add(self, row: dict[str, Any], text: str) -> None:
-        from homing.runs.folder import write_json
-
-        self.rows.append(row)
-        if not self.as_json:
-            print(text, flush=True)
-        if self.out is not None:
-            self.out.parent.mkdir(parents=True, exist_ok=True)
-            write_json(self.out, self.rows)
-
-    def end(self) -> None:
-        if self.as_json:
-            print(json.dumps(self.rows, indent=1))
-
-
-def _say(text: str) -> None:
-    """Print a message that is not part of the JSON, to standard error."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def _changes(**settings: Any) -> dict[str, Any]:
@@ -59,18 +29,6 @@ def _check_counts(seconds: float, seeds: tuple[int, ...] = (), num_envs: int | N
     check_values(seconds=seconds, num_envs=num_envs)
     for count in seeds:
         check_values(seeds=count)
-
-
-def _twin(compare: bool, compare_kernels: bool) -> Literal["plain", "without_kernels"] | None:
-    """The program that each is compared with."""
-    if compare and compare_kernels:
-        raise ConfigError("--compare and --compare-kernels are two measurements; give one of them")
-    return "plain" if compare else "without_kernels" if compare_kernels else None
-
-
-def _ratio(row: dict[str, Any]) -> str:
-    said = {"times_plain": "the plain program", "times_without_kernels": "the same without our kernels"}
-    return "".join(f"\n    {row[name]:.2f} times {what}" for name, what in said.items() if name in row)
 
 
 @bench_app.command(name="physics")
@@ -108,33 +66,23 @@ def physics(
     ids = env_ids() if env == ("all",) else tuple(resolve(id) for id in env)
     for count in num_envs:
         check_values(num_envs=count, steps=steps, repeats=repeats)
-    output, failed = _Rows(json_, out), []
+    output, failed = Rows(json_, out), []
     cases = [(id, count) for id in ids for count in num_envs]
     rows = bench_physics.physics_rows(cases, steps, repeats, physics, compare, reset_cost)
     for (id, count), row in zip(cases, rows, strict=True):
         if not isinstance(row, Exception):
-            output.add(row, _physics_line(row))
+            output.add(row, physics_line(row))
         elif len(cases) == 1:
             raise row
         else:
             why = (str(row).strip() or type(row).__name__).splitlines()[0]
             failed.append(id)
-            _say(f"homing: {id} with {count} environments failed: {why}")
+            say(f"homing: {id} with {count} environments failed: {why}")
             output.add({"env": id, "num_envs": count, "failed": why}, f"{id:24s} {count:6d} envs  failed")
     output.end()
     if failed:
-        _say(f"homing: {len(failed)} of {len(cases)} failed: {', '.join(dict.fromkeys(failed))}")
+        say(f"homing: {len(failed)} of {len(cases)} failed: {', '.join(dict.fromkeys(failed))}")
         raise SystemExit(1)
-
-
-def _physics_line(row: dict[str, Any]) -> str:
-    reset = f"auto-reset {row['reset_fraction']:6.1%}  " if "reset_fraction" in row else ""
-    return (
-        f"{row['env']:24s} {row['num_envs']:6d} envs  {row['steps_per_second']:12,.0f} steps/s  "
-        f"{row['milliseconds_per_step']:8.3f} ms a step  {reset}"
-        f"compiled in {row['compile_seconds']:5.1f} s  {row['bytes_per_env']:7.0f} B/env"
-        f"{_ratio(row)}"
-    )
 
 
 @bench_app.command(name="train")
@@ -164,7 +112,7 @@ def train(
     Args:
         env: ids of environments
         seeds: numbers of seeds to measure each with
-        agent: the agent: crl, sac, td3, ppo or a registered one
+        agent: the agent: crl, srl, sac, td3, ppo or a registered one
         preset: preset of the agent's settings
         her: with hindsight experience replay (sac, td3)
         num_envs: environments of each seed, instead of the preset's
@@ -182,12 +130,12 @@ def train(
         json_: print JSON instead of lines
         out: also write the JSON to this file
     """
-    from homing import api
     from homing.bench import table as bench_table
     from homing.bench import train as bench_train
+    from homing.training.device import choose_device
 
     _check_counts(seconds, seeds, num_envs)
-    twin = _twin(compare, compare_kernels)
+    twin = twin_of(compare, compare_kernels)
     changes = _changes(
         her=her,
         num_envs=num_envs,
@@ -195,12 +143,12 @@ def train(
         prefill_steps=prefill_steps,
         replay_dtype=replay_dtype,
     )
-    output = _Rows(json_, out)
-    api.choose_device(cpu)
+    output = Rows(json_, out)
+    choose_device(cpu)
     asked = [(id, count) for id in env for count in seeds]
     given = {"agent": agent, "preset": preset, "physics": physics, **changes}
     for row in bench_table.train_rows(asked, given, _net(net_dtype), seconds, breakdown, evaluation, twin):
-        output.add(row, bench_train.line(row) + _ratio(row))
+        output.add(row, bench_train.line(row) + ratio(row))
     output.end()
 
 
@@ -237,16 +185,16 @@ def learner(
         json_: print JSON instead of lines
         out: also write the JSON to this file
     """
-    from homing import api
     from homing.bench import learner as bench_learner
     from homing.bench import table as bench_table
     from homing.bench.case import make_case
     from homing.bench.scaling import net_of
+    from homing.training.device import choose_device
 
     _check_counts(seconds, seeds)
-    twin, size = _twin(compare, compare_kernels), {} if net is None else net_of(net)
-    output = _Rows(json_, out)
-    api.choose_device(cpu)
+    twin, size = twin_of(compare, compare_kernels), {} if net is None else net_of(net)
+    output = Rows(json_, out)
+    choose_device(cpu)
     changes = _changes(batch_size=batch_size)
     asked = [(id, count, name, preset) for id in env for name in agent for count in seeds]
     cases = [make_case(*what, size | _net(net_dtype), **changes) for what in asked]
@@ -254,7 +202,7 @@ def learner(
     if compare:
         twins = [make_case(*what, size, **changes) for what in asked]
     for row in bench_table.learner_rows(cases, twins, seconds, twin or "plain"):
-        output.add(row, bench_learner.line(row) + _ratio(row))
+        output.add(row, bench_learner.line(row) + ratio(row))
     output.end()
 
 
@@ -281,7 +229,7 @@ def scaling(
     Args:
         what: what to vary: seeds, envs, nets, or all of them one after the other
         env: id of an environment
-        agent: the agent: crl, sac, td3, ppo or a registered one
+        agent: the agent: crl, srl, sac, td3, ppo or a registered one
         preset: preset of the agent's settings
         seeds: numbers of seeds to measure with
         num_envs: numbers of environments to measure with
@@ -295,24 +243,24 @@ def scaling(
         out: also write the JSON to this file, after every point
         figure: draw a figure to this file, which ends with .png, .pdf or .svg
     """
-    from homing import api
     from homing.bench import figures as bench_figures
     from homing.bench import scaling as bench_scaling
+    from homing.training.device import choose_device
 
     if figure is not None:
         bench_figures.check_figure(figure)
         check_file("--figure", figure)
     _check_counts(seconds)
-    output = _Rows(json_, out)
+    output = Rows(json_, out)
     asked = bench_scaling.points(what, seeds, num_envs, nets)
     settings = bench_scaling.Settings(env, agent, preset, seconds, training, net_dtype, batch_size)
-    api.choose_device(cpu)
+    choose_device(cpu)
     bench_scaling.check(settings)
     for row in bench_scaling.measure(asked, settings):
         output.add(row, bench_scaling.line(row))
         if json_:
-            _say(bench_scaling.line(row))
+            say(bench_scaling.line(row))
     output.end()
     if figure is not None:
         bench_figures.write_scaling(output.rows, figure)
-        _say(f"figure: {figure}")
+        say(f"figure: {figure}")

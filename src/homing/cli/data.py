@@ -54,13 +54,13 @@ def export(
         cpu: compute on the CPU, even if there is a GPU
         quiet: print only the names of what was written
     """
-    from homing import api
     from homing.config.plan import human_bytes
     from homing.policies.rollouts import plan_export
+    from homing.training.device import choose_device
 
     if out is not None and format == "ogbench":
         paths.check_file("--out", Path(out))
-    api.choose_device(cpu)
+    choose_device(cpu)
     planned = plan_export(
         policy,
         episodes=episodes,

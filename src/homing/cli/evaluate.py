@@ -66,6 +66,7 @@ def evaluate(
     """
     from homing import api
     from homing.policies.store import locate
+    from homing.training.device import choose_device
 
     bounds.check_values(episodes=episodes, seed=seed, chain=chain, chain_steps=chain_steps)
     if chain_steps is not None and chain is None:
@@ -73,7 +74,7 @@ def evaluate(
             "--chain-steps is the time for each goal of a chain; give --chain, the number of goals"
         )
     locate(run)
-    api.choose_device(cpu)
+    choose_device(cpu)
     result = api.evaluate(
         run,
         env=env,

@@ -51,6 +51,7 @@ def export(
     from homing.policies.export import ONNX
     from homing.policies.hugging_face import check_folder, policy_file
     from homing.policies.store import check_file, locate, read_policies
+    from homing.training.device import choose_device
 
     check_values(episodes=episodes, chain=chain, chain_steps=chain_steps)
     if chain_steps is not None and chain is None:
@@ -62,7 +63,7 @@ def export(
     elif paths.check_file("--out", out).suffix != ONNX:
         check_file(out)
     locate(run)
-    api.choose_device(cpu)
+    choose_device(cpu)
     options: dict[str, Any] = {"seed": seed, "which": which, "episodes": episodes, "half": float16}
     options |= {"chain": chain, "chain_steps": chain_steps, "hf": hf, "license": license}
     path = api.export(run, out, **options)

@@ -35,17 +35,17 @@ def share(
         recorded: recordings also where the page could compute
         start_seed: random seed of starts and goals
     """
-    from homing import api
     from homing.envs.registry import resolve
     from homing.share.page import check_out, write_page
     from homing.share.sources import check_source, make_actor
+    from homing.training.device import choose_device
 
     check_values(seed=seed, start_seed=start_seed)
     check_out(check_file("--out", out))
     check_source(what)
     if env is not None:
         resolve(env)
-    api.choose_device(cpu=True)  # a single environment gains nothing from a GPU
+    choose_device(cpu=True)  # a single environment gains nothing from a GPU
     page = write_page(make_actor(what, seed, which, env), out, recorded, start_seed)
     if page.note:
         print(page.note)

@@ -64,7 +64,7 @@ def render(
         env_option: settings of body, task or arena where no policy is shown, for instance task.within=0.3
         cpu: compute on the CPU, even if there is a GPU
     """
-    from homing import api
+    from homing.training.device import choose_device
 
     if paths and map:
         raise ConfigError("--paths and --map are two figures; ask for one at a time")
@@ -77,7 +77,7 @@ def render(
         )
     if alone is not None and (paths or map):
         raise ConfigError(f"{alone} is an environment; --paths and --map show a trained policy")
-    api.choose_device(cpu)
+    choose_device(cpu)
     if paths:
         print(f"wrote {_paths(what, seed, which, episodes, start_seed, goal, out)}")
     elif map is not None:
@@ -198,10 +198,10 @@ def play(
         port: of the page; 8080 or the next that is free if not given
         open_: open the page in the browser
     """
-    from homing import api
     from homing.play.server import check_host
     from homing.play.sources import Choice, check_source
     from homing.policies import shipped_names
+    from homing.training.device import choose_device
 
     check_values(seed=seed)
     if not what and (seed is not None or env is not None or which != "last"):
@@ -212,7 +212,7 @@ def play(
         check_source(source)
     _check_env(env)
     check_host(host)
-    api.choose_device(cpu=True)  # a single environment gains nothing from a GPU
+    choose_device(cpu=True)  # a single environment gains nothing from a GPU
     choice = Choice(what[0], seed, which, env) if what else None
     _serve(choice, (*what, *shipped_names()), host, port, open_)
 

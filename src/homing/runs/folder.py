@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from homing.config.run import RunConfig, from_json, to_json
-from homing.errors import ConfigError, HomingError
+from homing.errors import ConfigError, HomingError, MissingModuleError
 from homing.runs.strict_json import RESTORE, read_json
 from homing.runs.validation import Row, read_rows, read_sessions, read_summary
 
@@ -138,6 +138,8 @@ class RunFolder:
         content = read_json(path)
         try:
             return from_json(content)
+        except MissingModuleError:
+            raise  # the file is as it should be
         except HomingError as error:
             raise ConfigError(f"cannot use {path}: {error}; {RESTORE}") from error
 

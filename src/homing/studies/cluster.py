@@ -46,11 +46,11 @@ class Task:
         return StudyFolder(self.study).program(self.id)
 
     def __call__(self) -> str:
-        from homing import api
         from homing.studies.worker import work
+        from homing.training.device import choose_device
 
         with self._logged():
-            api.choose_device(self.cpu)
+            choose_device(self.cpu)
             outcome = work(StudyFolder.existing(self.study), self.id)
         if outcome.signum in (signal.SIGUSR1, signal.SIGUSR2):
             # The state is saved; submitit's handler, which is restored by now, requeues the job.

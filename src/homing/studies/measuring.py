@@ -53,12 +53,12 @@ def measure_here(config: RunConfig, seeds: int, device: str) -> None:
 
     import jax
 
-    from homing import api
     from homing.compile.programs import Compiled
+    from homing.training.device import choose_device
     from homing.training.population import joined_parts
     from homing.training.seeds import programs, seed_keys
 
-    api.choose_device()
+    choose_device()
     parts = joined_parts([dataclasses.replace(config, seeds=tuple(range(seeds)))])
     compiled = Compiled(programs(parts.loop, parts.eval_env), seed_keys(range(seeds)))
     first = parts.plan.prefill_iterations

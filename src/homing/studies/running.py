@@ -195,10 +195,10 @@ def _execute(folder: StudyFolder, left: Sequence[ProgramFolder], where: Where, s
 
 def _run_here(folder: StudyFolder, left: Sequence[ProgramFolder], where: Where, say: Say) -> int:
     """Run programs sequentially in this process, for notebooks and debuggers."""
-    from homing import api
     from homing.studies.worker import error_text, work
+    from homing.training.device import choose_device
 
-    api.choose_device(where.cpu)
+    choose_device(where.cpu)
     for program in left:
         say(f"training {program.id}")
         try:

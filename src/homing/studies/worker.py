@@ -68,10 +68,10 @@ def error_text(error: BaseException) -> str:
 
 def work_here(study: str | Path, id: str) -> int:
     """`homing study work`, the entry point of the pool's worker processes; returns the exit code."""
-    from homing import api
+    from homing.training.device import choose_device
 
     stop_with_parent()
-    api.choose_device()
+    choose_device()
     try:
         outcome = work(StudyFolder.existing(study), id)
     except HomingError as error:

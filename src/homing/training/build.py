@@ -59,16 +59,16 @@ def build(config: RunConfig) -> Parts:
     dataset = read_dataset(config.data.path, config.data.sha256)
     check_dataset(dataset, env, agent)
     plan = offpolicy.make_plan(config.train, env, agent, seeds, dataset.transitions)  # type: ignore[arg-type]
-    with jax.default_device(
-        cpu_device()
-    ):  # where memory is short, the plan says so before the device is filled
+    # Where memory is short, the plan says so before the device is filled.
+    with jax.default_device(cpu_device()):
         data = stored(dataset, env, plan.buffer_shape)
     return Parts(env, eval_env, agent, plan, data, DataFile(config.data.path, dataset.sha256))
 
 
 def check_needs_no_data(config: RunConfig) -> None:
     """Refuse to train an agent without the dataset that it needs."""
-    if getattr(agent_types(config.agent)[1], "needs_data", False):
+    agent = agent_types(config.agent)[1]
+    if issubclass(agent, OffPolicyAgent) and agent.needs_data:
         raise ConfigError(
             f"{config.agent} learns from a dataset and collects nothing: pass --data FILE.npz; "
             "`homing data export POLICY` writes one"
@@ -77,7 +77,7 @@ def check_needs_no_data(config: RunConfig) -> None:
 
 def _cut_short(env: GoalEnv, config: RunConfig) -> GoalEnv:
     """The environment to train in, whose episodes may end sooner than the evaluation's."""
-    length = getattr(config.train, "train_episode_length", None)
+    length = config.train.train_episode_length if isinstance(config.train, TrainConfig) else None
     if length is None or length >= config.episode_length:
         return env
     return env.of_size(config.train.num_envs, episode_length=length)
@@ -119,7 +119,7 @@ def environment(config: InEnvironment, id: str, num_envs: int) -> GoalEnv:
 
 def check_relabelled_reward(config: RunConfig, env: GoalEnv, agent: Agent) -> None:
     """Dense rewards of relabelled goals are computed from stored states: 16-bit ones would round them away."""
-    storage = getattr(config.train, "replay_dtype", "float32")
+    storage = config.train.replay_dtype if isinstance(config.train, TrainConfig) else "float32"
     relabels = isinstance(agent, OffPolicyAgent) and agent.relabel.sampler != "commanded"
     if env.shaping is not None and relabels and storage != "float32":
         raise ConfigError(
