@@ -13,7 +13,7 @@ from homing.envs import GoalEnv, make
 from homing.envs.registry import get_spec
 from homing.envs.scene import Scene
 
-LANES, LENGTH, STEPS = 4, 12, 40
+NUM_ENVS, LENGTH, STEPS = 4, 12, 40
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def roll(env: GoalEnv, key, steps: int):
 
 @cache
 def record(id: str, reward: str = "sparse", physics: str | None = None) -> Record:
-    env = make(id, num_envs=LANES, episode_length=LENGTH, reward=reward, physics=physics)
+    env = make(id, num_envs=NUM_ENVS, episode_length=LENGTH, reward=reward, physics=physics)
     first, seen = jax.jit(lambda key: roll(env, key, STEPS))(jax.random.key(0))
     first, seen = jax.tree.map(np.asarray, (first, seen))
     return Record(env, first.state, first.goal, *seen)

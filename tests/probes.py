@@ -32,7 +32,7 @@ Dynamics = Callable[[Array, Array, Array, Key], tuple[Array, Array]]
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """A batch of lanes with their own starts and goals, drawn anew for each episode."""
+    """A batch of environments with their own starts and goals, drawn anew for each episode."""
 
     spec: ProbeSpec
     start: Callable[[Key], Array]
@@ -114,8 +114,8 @@ class Probe:
 
     def step(self, state: EnvState, action: Array) -> EnvState:
         k_run, k_fresh, k_dynamics = jax.random.split(state.key, 3)
-        lane_keys = jax.random.split(k_dynamics, self.num_envs)
-        led_to, terminated = jax.vmap(self.dynamics)(state.physics, action, state.steps, lane_keys)
+        env_keys = jax.random.split(k_dynamics, self.num_envs)
+        led_to, terminated = jax.vmap(self.dynamics)(state.physics, action, state.steps, env_keys)
         steps = state.steps + 1
         truncated = (steps >= self.episode_length) & ~terminated
         over = terminated | truncated

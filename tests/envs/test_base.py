@@ -25,19 +25,19 @@ SLOW_STARTS = [
 
 
 @pytest.mark.parametrize("id", ["ant", "ant_soccer", "reacher", "humanoid", *SLOW_GOALS])
-def test_every_episode_of_every_lane_has_a_new_goal(id):
+def test_every_episode_of_every_environment_has_a_new_goal(id):
     r = record(id)
     ended = r.truncated | r.terminated
-    for lane in range(ended.shape[1]):
-        goals = [r.first_goal[lane], *r.goal[ended[:, lane], lane]]
+    for i in range(ended.shape[1]):
+        goals = [r.first_goal[i], *r.goal[ended[:, i], i]]
         assert len(goals) >= 4
         assert len({g.tobytes() for g in goals}) == len(goals)
     starts = np.concatenate([r.first_goal, r.goal[ended]])
-    assert len({g.tobytes() for g in starts}) == len(starts), "and no other lane has the same"
+    assert len({g.tobytes() for g in starts}) == len(starts), "and no other environment has the same"
 
 
 @pytest.mark.parametrize("id", ["ant", "reacher", *SLOW_STARTS])
-def test_every_episode_of_every_lane_has_a_new_start(id):
+def test_every_episode_of_every_environment_has_a_new_start(id):
     r = record(id)
     ended = r.truncated | r.terminated
     starts = np.concatenate([r.first_state, r.state[ended]])
@@ -184,7 +184,7 @@ def test_one_trace_for_all_steps(ant):
 
 
 def test_the_pool_gives_each_start_once():
-    pool = jnp.arange(12.0)[:, None]  # three starts for each of four lanes
+    pool = jnp.arange(12.0)[:, None]  # three starts for each of four environments
     used = jnp.zeros(4, jnp.int32)
     given = []
     for ended in ([True, False, True, True], [True, True, False, True], [True, False, False, False]):
@@ -204,7 +204,7 @@ def test_packing_keeps_every_number():
 
 
 @pytest.mark.parametrize("length", [1, 3, 16, 1000])
-def test_time_limits_leave_a_start_in_each_lane_for_falls(length):
+def test_time_limits_leave_a_start_in_each_environment_for_falls(length):
     interval = reset_pool.interval_for(length)
     assert interval >= 1
     assert -(-interval // length) <= reset_pool.STARTS_PER_ENV - 1

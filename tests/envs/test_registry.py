@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import LANES, LENGTH, STEPS, record
+from helpers import LENGTH, NUM_ENVS, STEPS, record
 
 import homing
 from homing.envs import ALIASES, env_ids
@@ -67,12 +67,14 @@ def test_an_episode_of_random_actions(id):
     r = record(id)
     state_dim, indices = facts(id)[:2]
     for states in (r.state, r.next_state):
-        assert states.shape == (STEPS, LANES, state_dim)
+        assert states.shape == (STEPS, NUM_ENVS, state_dim)
         assert states.dtype == np.float32
         assert np.isfinite(states).all()
-    assert r.goal.shape == (STEPS, LANES, len(indices))
+    assert r.goal.shape == (STEPS, NUM_ENVS, len(indices))
     assert np.isfinite(r.goal).all()
-    assert (r.truncated | r.terminated)[:LENGTH].any(axis=0).all(), "every lane ends an episode in time"
+    assert (r.truncated | r.terminated)[:LENGTH].any(axis=0).all(), (
+        "every environment ends an episode in time"
+    )
     assert r.reward.dtype == np.float32
     assert set(np.unique(r.reward)) <= {0.0, 1.0}
     assert np.abs(r.state[1:] - r.state[:-1]).max() > 1e-4, "something moves"

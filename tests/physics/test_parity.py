@@ -19,7 +19,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from brax.envs import ant, half_cheetah, humanoid, pusher, reacher
 
-LANES, STEPS = 3, 50
+NUM_ENVS, STEPS = 3, 50
 
 
 def brax_env(kind, backend):
@@ -31,14 +31,14 @@ def brax_env(kind, backend):
 def start(layout, quaternion: bool, noise: float = 0.05):
     """The same noisy start for both sides."""
     k_q, k_qd = jax.random.split(jax.random.key(3))
-    q = jnp.asarray(layout.init_q) + noise * jax.random.normal(k_q, (LANES, layout.q_size))
+    q = jnp.asarray(layout.init_q) + noise * jax.random.normal(k_q, (NUM_ENVS, layout.q_size))
     if quaternion:
         q = q.at[:, 3:7].divide(jnp.linalg.norm(q[:, 3:7], axis=-1, keepdims=True))
-    return q, 2 * noise * jax.random.normal(k_qd, (LANES, layout.qd_size))
+    return q, 2 * noise * jax.random.normal(k_qd, (NUM_ENVS, layout.qd_size))
 
 
 def actions(layout):
-    return jax.random.uniform(jax.random.key(7), (STEPS, LANES, layout.act_size), minval=-1.0, maxval=1.0)
+    return jax.random.uniform(jax.random.key(7), (STEPS, NUM_ENVS, layout.act_size), minval=-1.0, maxval=1.0)
 
 
 def ours(engine, q, qd, acts):
@@ -54,8 +54,8 @@ def ours(engine, q, qd, acts):
 
 def theirs(env, q, qd, acts):
     """brax's pipeline; coordinates that only brax's model has (a target's) start at its own rest."""
-    full_q = jnp.tile(env.sys.init_q, (LANES, 1)).at[:, : q.shape[1]].set(q)
-    full_qd = jnp.zeros((LANES, env.sys.qd_size())).at[:, : qd.shape[1]].set(qd)
+    full_q = jnp.tile(env.sys.init_q, (NUM_ENVS, 1)).at[:, : q.shape[1]].set(q)
+    full_qd = jnp.zeros((NUM_ENVS, env.sys.qd_size())).at[:, : qd.shape[1]].set(qd)
 
     def run(q, qd):
         def body(state, action):
@@ -123,7 +123,7 @@ def test_a_target_body_changes_nothing_of_the_motion(body, axes, height):
     marked = physics.load(with_target(body.build(), axes, height, 1.0), pipeline, timing)
     q, qd = start(without.layout, True)
     acts = actions(without.layout)[:25]
-    place = jnp.tile(jnp.array([3.0, -2.0]), (LANES, 1))
+    place = jnp.tile(jnp.array([3.0, -2.0]), (NUM_ENVS, 1))
     a = ours(without, q, qd, acts)
     b = ours(marked, jnp.hstack([q, place]), jnp.hstack([qd, 0 * place]), acts)
     np.testing.assert_allclose(a[0], b[0][..., : q.shape[1]], atol=1e-4)

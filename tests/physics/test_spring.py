@@ -20,7 +20,7 @@ from homing.physics.spring.contacts import Capsule, Sphere, geom_pairs
 from homing.physics.spring.engine import Spring, SpringState
 from homing.physics.vectors import Bodies, matrix
 
-LANES = 18
+NUM_ENVS = 18
 HALF = (2.0, 2.0, 1.0)  # of the maze walls
 
 
@@ -43,16 +43,17 @@ class Pair:
         self.own, self.brax = Spring(model, single, windows), brax_pipelines.Spring(model, single, windows)
         self.step_own, self.step_brax = jax.jit(self.own.step), jax.jit(self.brax.step)
         self.init_own, self.init_brax = jax.jit(self.own.init), jax.jit(self.brax.init)
+        self.links_own = jax.jit(self.own.links)
         self.sample_resets = jax.jit(jax.vmap(scene.Scene(self.spec, "spring").sample_reset))
 
     def starts(self, key, spread: float = 0.0):
         """Starts of episodes, with velocities of the size `spread` added."""
         k_reset, k_speed = jax.random.split(key)
-        q, qd, _ = self.sample_resets(jax.random.split(k_reset, LANES))
+        q, qd, _ = self.sample_resets(jax.random.split(k_reset, NUM_ENVS))
         return q, qd + spread * jax.random.normal(k_speed, qd.shape)
 
     def actions(self, key):
-        return jax.random.uniform(key, (LANES, self.own.layout.act_size), jnp.float32, -1.0, 1.0)
+        return jax.random.uniform(key, (NUM_ENVS, self.own.layout.act_size), jnp.float32, -1.0, 1.0)
 
 
 pair = cache(Pair)
@@ -71,10 +72,10 @@ def _aligned(rot, to):
 
 
 def _differences(one, other) -> np.ndarray:
-    """The greatest difference in each lane."""
+    """The greatest difference in each environment."""
     leaves = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
     apart = [np.abs(np.asarray(a) - np.asarray(b)) for a, b in leaves]
-    return np.max([difference.reshape(LANES, -1).max(axis=1) for difference in apart], axis=0)
+    return np.max([difference.reshape(NUM_ENVS, -1).max(axis=1) for difference in apart], axis=0)
 
 
 def _same_step(engines: Pair, state, ctrl) -> np.ndarray:
@@ -89,12 +90,12 @@ def _into_walls(engines: Pair, key):
     q, qd = engines.starts(k_start, spread=2.0)
     arena = engines.spec.arena
     walls = jnp.asarray(np.argwhere(arena.wall_cells) * arena.cell, jnp.float32)
-    wall = jax.random.choice(k_wall, walls, (LANES,))
-    offset = jax.random.uniform(k_offset, (LANES, 2), jnp.float32, -0.7, 0.7) * arena.cell
+    wall = jax.random.choice(k_wall, walls, (NUM_ENVS,))
+    offset = jax.random.uniform(k_offset, (NUM_ENVS, 2), jnp.float32, -0.7, 0.7) * arena.cell
     q = q.at[:, :2].set(wall + offset)
     if engines.own.joints.types[0] == "f":
-        turn = jax.random.normal(k_turn, (LANES, 4))
-        q = q.at[:, 2].set(jax.random.uniform(k_height, (LANES,), jnp.float32, 0.1, 2.3))
+        turn = jax.random.normal(k_turn, (NUM_ENVS, 4))
+        q = q.at[:, 2].set(jax.random.uniform(k_height, (NUM_ENVS,), jnp.float32, 0.1, 2.3))
         q = q.at[:, 3:7].set(turn / jnp.linalg.norm(turn, axis=-1, keepdims=True))
     return q, qd
 
@@ -105,7 +106,7 @@ def test_start_and_reading(id):
     q, qd = engines.starts(jax.random.key(0), spread=0.5)
     ctrl = engines.actions(jax.random.key(1))
     own, brax = engines.init_own(q, qd), engines.init_brax(q, qd)
-    rot = _aligned(brax.x.rot, engines.own.links(own).rot)
+    rot = _aligned(brax.x.rot, engines.links_own(own).rot)
     brax = brax.replace(x=brax.x.replace(rot=rot), x_i=brax.x_i.replace(rot=rot))
     assert _differences(own.bodies, _bodies(brax)).max() < 5e-6
     reads = ("q", "qd", "links", "mass_features")
@@ -149,16 +150,16 @@ def test_frames_in_walls(id):
     "id", ["ant", pytest.param("humanoid", marks=pytest.mark.slow), "reacher", "point_u_maze"]
 )
 def test_trajectories(id):
-    """Fifty environment steps; lanes may part where a touch hangs by a hair, most must not."""
+    """Fifty environment steps; environments may part where a touch hangs by a hair, most must not."""
     engines = pair(id)
     q, qd = engines.starts(jax.random.key(6))
     own, brax = engines.init_own(q, qd), engines.init_brax(q, qd)
-    apart = np.zeros(LANES)
+    apart = np.zeros(NUM_ENVS)
     for k_action in jax.random.split(jax.random.key(7), 50):
         ctrl = engines.actions(k_action)
         for _ in range(engines.frames):
             own, brax = engines.step_own(own, ctrl), engines.step_brax(brax, ctrl)
-        apart = np.maximum(apart, _differences(engines.own.links(own).pos, brax.x.pos))
+        apart = np.maximum(apart, _differences(engines.links_own(own).pos, brax.x.pos))
     assert np.median(apart) < 3e-5
     assert np.mean(apart < 1e-4) > 0.8
 
@@ -175,15 +176,15 @@ def test_coordinates_follow_the_links():
         assert _differences(own.q, brax.q).max() < (1e-6 if id == "ant" else 1e-3)
 
 
-def test_lanes_and_seeds():
-    """A step of many lanes is that of each; so it is under vmap over seeds."""
+def test_environments_and_seeds():
+    """A step of many environments is that of each; so it is under vmap over seeds."""
     engines = pair("ant")
     q, qd = engines.starts(jax.random.key(10))
     ctrl = engines.actions(jax.random.key(11))
     # One program on both sides: two are fused, and so rounded, in another way.
     step = lambda q, qd, ctrl: engines.own.step(engines.own.init(q, qd), ctrl)
     together = jax.jit(step)(q, qd, ctrl)
-    by_seed = lambda x: x.reshape(3, LANES // 3, *x.shape[1:])
+    by_seed = lambda x: x.reshape(3, NUM_ENVS // 3, *x.shape[1:])
     apart = jax.jit(jax.vmap(step))(by_seed(q), by_seed(qd), by_seed(ctrl))
     for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(apart), strict=True):
         np.testing.assert_allclose(by_seed(a), b, atol=2e-6)
@@ -222,8 +223,8 @@ def _round_a_box(count: int):
     rng = np.random.default_rng(0)
     pos = rng.uniform(-1, 1, (count, 3)) * (np.array(HALF) + 0.35)
     axis = rng.integers(0, 3, count)
-    lane = np.arange(count)
-    pos[lane, axis] = np.sign(pos[lane, axis]) * (np.array(HALF)[axis] + rng.uniform(-0.35, 0.35, count))
+    each = np.arange(count)
+    pos[each, axis] = np.sign(pos[each, axis]) * (np.array(HALF)[axis] + rng.uniform(-0.35, 0.35, count))
     turn = rng.normal(size=(count, 4))
     turn /= np.linalg.norm(turn, axis=1, keepdims=True)
     mat = np.stack([np.stack(column, -1) for column in matrix(tuple(turn.T))], -1)

@@ -10,7 +10,7 @@ from homing.envs import make
 from homing.training.evaluation import evaluate
 from homing.training.loop import TrainState, evaluate_greedy
 
-LANES, LIMIT, GOAL = 50, 8, 3
+NUM_ENVS, LIMIT, GOAL = 50, 8, 3
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -32,11 +32,11 @@ def counter():
 
     spec = ProbeSpec(state_dim=2, action_dim=1, goal_dim=1, goal_indices=(0,), threshold=1.5)
     goal = jnp.full((1,), GOAL, jnp.float32)
-    return Probe(spec, start, lambda key: goal, dynamics, LANES, LIMIT)
+    return Probe(spec, start, lambda key: goal, dynamics, NUM_ENVS, LIMIT)
 
 
 def still(obs, key):
-    return jnp.zeros((LANES, 1), jnp.float32)
+    return jnp.zeros((NUM_ENVS, 1), jnp.float32)
 
 
 def expected(deadlines):
@@ -59,7 +59,7 @@ def expected(deadlines):
     return {name: np.mean([row[name] for row in rows]) for name in rows[0]}
 
 
-def test_only_the_first_episode_of_each_lane_counts():
+def test_only_the_first_episode_of_each_environment_counts():
     env, key = counter(), jax.random.key(0)
     deadlines = np.asarray(env.reset(jax.random.split(key)[0]).obs.state[:, 1])
     assert deadlines.min() < 3
@@ -74,7 +74,7 @@ def test_only_the_first_episode_of_each_lane_counts():
 def test_absent_metrics_are_absent_and_extra_successes_are_counted():
     class Other(Probe):
         def _metrics(self, achieved, goal):
-            return {"success": self.reward(achieved, goal), "success_easy": jnp.ones(LANES, jnp.float32)}
+            return {"success": self.reward(achieved, goal), "success_easy": jnp.ones(NUM_ENVS, jnp.float32)}
 
     env = Other(**vars(counter()))
     found = evaluate(env, still, jax.random.key(0))
@@ -118,7 +118,7 @@ class Chunked:
         self.chunk = chunk
 
     def act(self, learner, obs, key, *, explore):
-        return jnp.zeros((LANES, self.chunk), jnp.float32)
+        return jnp.zeros((NUM_ENVS, self.chunk), jnp.float32)
 
 
 def test_methods_are_evaluated_on_the_same_episodes():

@@ -13,7 +13,7 @@ from homing.errors import ConfigError
 from homing.runs.folder import RunFolder
 from homing.training import sharding
 
-# Four virtual devices in one process: seeds alone, seeds and lanes, lanes alone, each against one device.
+# Four virtual devices in one process: seeds and environments, environments alone, each against one device.
 SCRIPT = """
 import json, jax
 jax.config.update("jax_num_cpu_devices", 4)
@@ -62,11 +62,11 @@ def test_four_devices_learn_what_one_does(surroundings):
         [sys.executable, "-c", SCRIPT], env=surroundings, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    one, both, lanes = json.loads(done.stdout.splitlines()[-1])
-    assert (one["mesh"], both["mesh"], lanes["mesh"]) == (None, [2, 2], [1, 4])
-    assert (one["devices"], both["devices"], lanes["devices"]) == (1, 4, 4)
+    one, both, environments = json.loads(done.stdout.splitlines()[-1])
+    assert (one["mesh"], both["mesh"], environments["mesh"]) == (None, [2, 2], [1, 4])
+    assert (one["devices"], both["devices"], environments["devices"]) == (1, 4, 4)
     assert "seeds" in both["ring"] and "envs" in both["ring"]
-    for told in (both, lanes):
+    for told in (both, environments):
         for ours, theirs in zip(told["curves"], one["curves"], strict=True):
             for name in theirs:
                 np.testing.assert_allclose(

@@ -29,7 +29,7 @@ class Sizes:
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """The integers of a run. An iteration collects one unroll in every lane, then makes its updates.
+    """The integers of a run. An iteration collects one unroll in every environment, then makes its updates.
 
     A plan of one kind of loop adds `prefill_iterations`, `updates_ratio`, `bytes_by_part` and `fitting`.
     """
