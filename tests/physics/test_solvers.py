@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from solving_helpers import exact, positive_definite, random_rules, single
 
-from homing.physics.solvers import constrained, eliminated, line_search, solve
+from homing.physics.solvers import _cholesky_solve, constrained, eliminated, line_search, solve
 
 
 @pytest.mark.parametrize("size", [1, 5, 6, 7, 17])
@@ -16,6 +16,22 @@ def test_linear_systems_are_solved(how, size):
     matrix, right = positive_definite(rng, size), rng.normal(size=size)
     found = jax.jit(how)(*single(matrix, right))
     np.testing.assert_allclose(matrix @ np.asarray(found, float), right, atol=2e-4)
+
+
+@pytest.mark.parametrize("size", [7, 15])
+def test_elimination_is_as_exact_as_cholesky_where_contacts_are_stiff(size):
+    """Masses about 1 and constraints a hundred thousand times as stiff, as where a hand lies on a table."""
+    rng = np.random.default_rng(size)
+    errors = []
+    for _ in range(40):
+        rows = rng.normal(size=(5, size))
+        matrix = np.diag(rng.uniform(0.2, 2.0, size)) + 1e5 * rows.T @ rows
+        right = rng.normal(size=size)
+        exactly = np.linalg.solve(matrix, right)
+        found = [how(*single(matrix, right)) for how in (eliminated, _cholesky_solve)]
+        errors.append([np.linalg.norm(x - exactly) / np.linalg.norm(exactly) for x in found])
+    ours, choleskys = np.array(errors).T
+    assert ours.max() < 4 * choleskys.max() and np.median(ours) < 2 * np.median(choleskys)
 
 
 def pushes(above, always):

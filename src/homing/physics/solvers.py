@@ -136,9 +136,8 @@ def eliminated(matrix: Array, right: Array) -> Array:
     for first in range(0, size, BLOCK):
         count = min(BLOCK, size - first)
         here = slice(first, first + count)
-        pivot = _small_inverse(left[here, :count])
         columns, rest = left[:, :count], left[:, count:]
-        rows = _product(pivot, rest[here])
+        rows = _small_solve(columns[here], rest[here])
         cleared = rest - _product(columns, rows)
         left = jnp.concatenate([cleared[:first], rows, cleared[first + count :]])
     return left[:, 0]
@@ -149,20 +148,26 @@ def _product(a: Array, b: Array) -> Array:
     return sum((a[:, k, None] * b[k] for k in range(1, a.shape[1])), a[:, 0, None] * b[0])
 
 
-def _small_inverse(matrix: Array) -> Array:
-    """The inverse of a small matrix by scalar operations: one kernel."""
+def _small_solve(matrix: Array, right: Array) -> Array:
+    """A⁻¹B for a small positive definite A and B [., C], by scalar operations for each column: one kernel.
+
+    The inverse itself would be shorter, but has errors in single precision that grow with the square of A's
+    condition: those of a hand on a table made accelerations wrong by a thousand times.
+    """
     size = range(matrix.shape[0])
     entries = [[matrix[i, j] for j in size] for i in size]
+    rows, scale = [right[i] for i in size], []
     for k in size:
-        scale = 1 / entries[k][k]
-        row = [entry * scale for entry in entries[k]]
-        entries = [
-            [entries[i][j] - entries[i][k] * row[j] if j != k else -entries[i][k] * scale for j in size]
-            if i != k
-            else [row[j] if j != k else scale for j in size]
-            for i in size
-        ]
-    return jnp.stack([jnp.stack(row) for row in entries])
+        scale.append(1 / entries[k][k])
+        for i in size[k + 1 :]:
+            factor = entries[i][k] * scale[k]
+            rows[i] = rows[i] - factor * rows[k]
+            entries[i] = [entries[i][j] - factor * entries[k][j] if j > k else entries[i][j] for j in size]
+    for k in reversed(size):
+        for j in size[k + 1 :]:
+            rows[k] = rows[k] - entries[k][j] * rows[j]
+        rows[k] = rows[k] * scale[k]
+    return jnp.stack(rows)
 
 
 def inverse(matrix: Array) -> Array:
