@@ -14,7 +14,6 @@ from homing.cli import main
 from homing.errors import ConfigError, HomingError
 from homing.play import server, shapes
 from homing.play.page import TRAJECTORY_RGB
-from homing.play.session import TRAJECTORY
 
 DT = 0.05
 
@@ -47,14 +46,25 @@ def test_a_path_fades_into_the_ground(player, session):
         session.advance(2 * DT)
     player.page._draw_trajectory()
     line = player.page._line_segments
-    assert line.points.shape == line.colors.shape == (len(session.trajectory) - 1, 2, 3)
+    assert line.points.shape == line.colors.shape == (shapes.PATH - 1, 2, 3)
+    np.testing.assert_allclose(line.points[-1, 1, :2], session.trajectory[-1], atol=1e-5)
+    np.testing.assert_allclose(line.points[0, 0, :2], session.trajectory[0], atol=1e-5)
+    np.testing.assert_array_equal(line.points[0, 0], line.points[1, 1])  # it is shorter than it can get
     np.testing.assert_array_equal(line.colors[-1, 1], TRAJECTORY_RGB)
-    age = (len(session.trajectory) - 1) * DT / TRAJECTORY
-    expected = np.asarray(TRAJECTORY_RGB) * (1 - age) + age * np.asarray(shapes.GROUND_RGB)
-    np.testing.assert_allclose(line.colors[0, 0], expected, atol=1.0)
+    np.testing.assert_array_equal(line.colors[0, 0], shapes.GROUND_RGB)
+    assert (np.diff(line.colors[:, 1, 0].astype(int)) <= 0).all(), "the fainter the older"
     player.page.trajectory.value = False
     player.page._draw_trajectory()
     assert not line.visible
+
+
+def test_a_path_is_told_by_the_same_number_of_points_at_the_same_ages():
+    way = np.arange(800.0).reshape(400, 2)
+    whole, short = shapes.path(way, 400), shapes.path(way[:200], 400)
+    assert len(whole) == len(short) == shapes.PATH
+    np.testing.assert_array_equal(whole[[0, -1]], way[[0, 399]])
+    np.testing.assert_array_equal(short[[0, -1]], way[[0, 199]])
+    np.testing.assert_array_equal(whole[-50:] - whole[-1], short[-50:] - short[-1])
 
 
 def test_the_page_is_served_while_it_loads(session, monkeypatch):

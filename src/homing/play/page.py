@@ -17,14 +17,14 @@ from homing.play.pages import GALLERY
 from homing.play.pointer import Pointer
 from homing.play.protocol import Check
 from homing.play.reporting import report
-from homing.play.session import PUSHES, SPEEDS, TRAJECTORY, Session
+from homing.play.session import PUSHES, SPEEDS, Session
 from homing.play.sources import CHECKPOINTS, Choice, offered_environments
 from homing.play.status import loading, status
 from homing.policies import Policies
 from homing.viz import render
 
 RATES = {"scene": 30.0, "trajectory": 10.0, "status": 5.0, "critic": 4.0}  # updates a second
-TRAJECTORY_RGB, GOAL_OPACITY, MAP_OPACITY = (40, 70, 160), 0.45, 0.85
+TRAJECTORY_RGB, GOAL_OPACITY, MAP_OPACITY = (20, 40, 150), 0.45, 0.85
 HINT = "**Click the floor** or drag the goal to move it. Drag the robot to push it."
 KEYS = (
     "Keys: **N** new goal · **G** one after the other · **P** pause · **R** reset · **X** push · "
@@ -206,8 +206,13 @@ class Page:
                 handle.on_drag("left")(functools.partial(self.pointer.goal_dragged, part=part))
             for handle in built.robot:
                 handle.on_drag("left")(self.pointer.robot_dragged)
+            # All points from the beginning: only their places change, and browsers keep the rest.
+            fading = shapes.faded(TRAJECTORY_RGB, np.linspace(1.0, 0.0, shapes.PATH))
             self._line_segments = scene.add_line_segments(
-                "/trajectory", np.zeros((1, 2, 3)), TRAJECTORY_RGB, thickness=built.line
+                "/trajectory",
+                np.zeros((shapes.PATH - 1, 2, 3), np.float32),
+                shapes.segments(fading, np.uint8),
+                thickness=built.line,
             )
             self._map_image: viser.ImageHandle | None = None
             goals = [handle for _, handle in self._goals]
@@ -246,10 +251,9 @@ class Page:
         with self.server.atomic():
             self._line_segments.visible = is_path
             if is_path:
-                age = np.arange(len(points) - 1, -1, -1) * self.session.sim.dt / TRAJECTORY
+                points = shapes.path(points, self.session.trajectory.maxlen or len(points))
                 height = np.full(len(points), self.height + self._line)
                 self._line_segments.points = shapes.segments(np.column_stack([points, height]), np.float32)
-                self._line_segments.colors = shapes.segments(shapes.faded(TRAJECTORY_RGB, age), np.uint8)
 
     def _update_status(self) -> None:
         session = self.session

@@ -22,6 +22,7 @@ GROUND_RGB, LINE_RGB = (226, 230, 234), (190, 196, 203)
 FOV = float(np.radians(45.0))  # vertical, as in videos
 PANEL = 345  # width of the controls, in pixels
 NARROW, NARROW_FREE = 600, 0.4  # below this width, controls leave this fraction of the height free
+PATH = 100  # points of the path
 MARGIN = 0.15  # ground around the arena, as a fraction of its size
 
 
@@ -147,6 +148,15 @@ def faded(rgb: tuple[int, int, int], age: np.ndarray) -> np.ndarray:
     """Colours [N, 3] of ages [N] from 0, the colour itself, to 1, that of the ground."""
     weight = np.clip(age, 0.0, 1.0)[:, None]
     return (1 - weight) * np.asarray(rgb) + weight * np.asarray(GROUND_RGB)
+
+
+def path(points: np.ndarray, length: int) -> np.ndarray:
+    """The way along points [N, 2], of at most `length` steps, by PATH points [PATH, 2], the last of which is its end.
+
+    Points of a shorter way are at its beginning many times: the number stays the same, and with it the colours.
+    """
+    back = np.round(np.linspace(length - 1, 0, PATH)).astype(int)
+    return points[np.maximum(len(points) - 1 - back, 0)]
 
 
 def segments(values: np.ndarray, dtype: type) -> np.ndarray:
