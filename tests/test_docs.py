@@ -191,6 +191,7 @@ def test_live_pages_are_listed_where_there_are_some(make_live, tmp_path):
     text = (tmp_path / "index.md").read_text()
     assert text.startswith("before") and text.endswith("after\n") and text.count("## Live") == 1
     assert "[An ant](live/ant.html)" in text and "[point u maze](live/point_u_maze.html)" in text
+    assert text.count("<iframe") == 1 and 'src="live/ant.html"' in text
     text = (tmp_path / "share.md").read_text()
     assert text.count("<iframe") == 1 and 'src="live/point_u_maze.html"' in text, "the smaller one"
     assert "[An arm](live/arm.html) (recordings" in text

@@ -15,6 +15,7 @@ from homing.policies import shipped_names
 from homing.share.page import write_page
 from homing.share.sources import make_actor
 
+FIRST = "ant"  # on the first page, where it is among them
 DOCS = Path(__file__).parent.parent / "docs"
 HOME = "index.md", "<!-- begin live -->", "<!-- end live -->"
 SHARE = "share.md", "<!-- begin live pages -->", "<!-- end live pages -->"
@@ -40,11 +41,18 @@ def entries(docs: Path = DOCS) -> list[str]:
 
 
 def home(docs: Path = DOCS) -> str:
-    """The section of the first page; nothing where there are no pages."""
+    """The section of the first page, with an agent in it; nothing where there are no pages."""
     if not (lines := entries(docs)):
         return ""
     about = "Agents that run in your browser: click a goal, and they go there."
-    return "\n".join(["## Live", "", about, "", *lines])
+    pages = (docs / "live").glob("*.html")
+    shown = max(pages, key=lambda page: (page.stem == FIRST, -page.stat().st_size))
+    return "\n".join(["## Live", "", about, "", framed(shown), "", *lines])
+
+
+def framed(path: Path) -> str:
+    """A page inside of another, loaded when it comes into view."""
+    return f'<iframe class="live" src="live/{path.name}" title="{title(path)}" loading="lazy"></iframe>'
 
 
 def frame(docs: Path = DOCS) -> str:
@@ -52,11 +60,7 @@ def frame(docs: Path = DOCS) -> str:
     if not (lines := entries(docs)):
         return ""
     path = min((docs / "live").glob("*.html"), key=lambda page: page.stat().st_size)
-    shown = (
-        f'<iframe src="live/{path.name}" title="{title(path)}" loading="lazy" '
-        'style="width: 100%; height: 480px; border: 0; border-radius: 12px"></iframe>'
-    )
-    return "\n".join([shown, "", "On a page of their own:", "", *lines])
+    return "\n".join([framed(path), "", "On a page of their own:", "", *lines])
 
 
 def write_lists(docs: Path = DOCS) -> None:

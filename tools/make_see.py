@@ -75,10 +75,10 @@ def page() -> None:
         browser = driver.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
         shown = browser.new_page(viewport={"width": 1100, "height": 700})
         shown.goto(player.address)
-        shown.wait_for_selector("text=distance", timeout=90_000)
+        shown.wait_for_selector("text=distance", timeout=180_000)
         shown.add_style_tag(content=".mantine-Notifications-root { display: none }")
         time.sleep(12)  # the robot is on its way, and WebGL in software is slow
-        shown.screenshot(path=str(PICTURES / "play.png"))
+        shown.screenshot(path=str(PICTURES / "play.png"), timeout=120_000)
         browser.close()
     shrink(PICTURES / "play.png")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -92,6 +93,7 @@ def policies(
         json_: print JSON, with the whole cards, instead of a table
     """
     from homing.policies import find_policies, shipped, shipped_names
+    from homing.policies.card import SCORE
     from homing.runs.progress import human_count
 
     if policy is not None:
@@ -105,19 +107,19 @@ def policies(
     add_names(table, "name", found)
     add_names(table, "environment", (p.choice.env for p in found.values()))
     table.add_column("agent")
-    for heading in ("steps", "seeds", "success", "size"):
+    for heading in ("steps", "seeds", "success", "in chains", "size"):
         table.add_column(heading, justify="right")
     for name, p in found.items():
         size = f"{shipped(name).stat().st_size / 1024:,.0f} KiB"
         steps = human_count(p.card["step"]) if "step" in p.card else ""
-        table.add_row(name, p.choice.env, p.agent_name, steps, str(len(p.seeds)), _success(p), size)
+        rates = _mean(p.card["scores"], SCORE), _mean(p.card.get("chain", {}).get("scores", ()), "reached")
+        table.add_row(name, p.choice.env, p.agent_name, steps, str(len(p.seeds)), *rates, size)
     console().print(table)
 
 
-def _success(policies: Any) -> str:
-    from homing.policies.card import SCORE
-
-    scores = [row[SCORE] for row in policies.card["scores"] if SCORE in row]
+def _mean(rows: Sequence[Mapping[str, Any]], name: str) -> str:
+    """The mean of a rate over seeds, empty where it was not measured."""
+    scores = [row[name] for row in rows if name in row]
     return f"{sum(scores) / len(scores):.1%}" if scores else ""
 
 

@@ -53,12 +53,15 @@ def facts(actor: Actor) -> list[str]:
     lines = [f"{policies.agent_name.upper()}, seed {actor.seed}"]
     if "step" in card:
         lines.append(f"{card['step'] / 1e6:.3g} million steps")
-    scores = [row[SCORE] for row in card.get("scores", ()) if SCORE in row and row["seed"] == actor.seed]
-    if scores and actor.env.spec.id == policies.choice.env:
+    if actor.env.spec.id != policies.choice.env:
+        return [*lines, f"trained in {policies.choice.env}"]
+    own = lambda rows, score: [row[score] for row in rows if score in row and row["seed"] == actor.seed]
+    chain = card.get("chain", {})
+    if along := own(chain.get("scores", ()), "reached"):
+        return [*lines, f"reaches {along[0]:.1%} of goals, {int(chain['length'])} in a row"]
+    if scores := own(card.get("scores", ()), SCORE):
         episodes = card.get("measured", {}).get("episodes")
         lines.append(f"reaches {scores[0]:.1%} of goals" + (f" in {episodes:,} episodes" if episodes else ""))
-    elif actor.env.spec.id != policies.choice.env:
-        lines.append(f"trained in {policies.choice.env}")
     return lines
 
 
