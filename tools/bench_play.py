@@ -19,10 +19,10 @@ from typing import Any
 
 from websockets.asyncio.server import ServerConnection
 
-from homing.api import choose_device
 from homing.play.server import Player, free_port, running
 from homing.play.session import Choice, Session
 from homing.policies import shipped_names
+from homing.training.device import choose_device
 
 ROOT = Path(__file__).parent.parent
 OUT = ROOT / "results" / "play_cpu.json"
