@@ -238,9 +238,9 @@ def results(ids: Sequence[str]) -> str:
         parts += ["\n".join(rows), "Means over seeds and the last three evaluations."]
     if missing := [id for id in ids if id not in found]:
         parts.append(f"No recorded training yet: {', '.join(f'`{id}`' for id in missing)}.")
-    recipes: dict[tuple[str, str], Any] = {}
+    recipes: dict[tuple[Any, ...], Any] = {}
     for recipe in map(recipe_for, ids):
-        recipes.setdefault((recipe.agent, recipe.preset), recipe)
+        recipes.setdefault((recipe.agent, recipe.preset, tuple(recipe.settings.items())), recipe)
     lines = [f"`homing train best {r.env}` is `{r.command}`." for r in recipes.values()]
     shipped = [id for id in ids if id in shipped_names()]
     if shipped:
