@@ -41,16 +41,21 @@ gc.set_threshold(50_000, 20, 50)
 LONGEST = (
     "envs/test_base.py",
     "test_docs_code.py",
-    "agents/test_learning.py",
-    "runs/test_faults.py",
-    "training/test_seeds.py",
     "physics/test_spring.py",
-    "agents/test_srl.py",
-    "physics/test_parity.py",
+    "runs/test_faults.py",
+    "agents/test_learning.py",
+    "training/test_seeds.py",
     "training/test_runner.py",
     "play/test_play_browser.py",
+    "physics/test_parity.py",
     "training/test_offline.py",
+    "test_examples.py",
     "cli/test_train.py",
+    "studies/test_cluster.py",
+    "attacks/test_cli.py",
+    "policies/test_policies.py",
+    "studies/test_studies.py",
+    "agents/test_srl.py",
 )
 
 # Files whose tests share what they compiled with those of other files: one worker takes all of a group.

@@ -1,6 +1,7 @@
 """Imports point one way: every part of the package names the parts it may import, and none form a cycle."""
 
 import ast
+import functools
 import graphlib
 from pathlib import Path
 
@@ -55,8 +56,13 @@ ALLOWED = {
 }
 
 
-def imports(path: Path):
+@functools.cache
+def imports(path: Path) -> tuple[str, ...]:
     """Names of all modules that a file imports, also inside functions and for type checkers only."""
+    return tuple(_imports(path))
+
+
+def _imports(path: Path):
     package = ("homing", *path.relative_to(ROOT).parent.parts)
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
