@@ -25,6 +25,7 @@ from homing.training import build as run_build
 from homing.training import runner
 
 pytestmark = pytest.mark.usefixtures("probe_envs", "shared_programs")
+EDITED = 0.5  # a learning rate: the same one wherever one is edited, so that its programs are shared
 
 
 def stop_at(iteration):
@@ -146,7 +147,7 @@ def test_lost_checkpoints_are_not_a_new_start(stopped):
 def test_a_new_start_keeps_the_rows_there_were(stopped, monkeypatch):
     shutil.move(stopped / "checkpoints", stopped.parent / "elsewhere")
     before = (stopped / "metrics.jsonl").read_text()
-    edit_config(stopped, "settings", critic_lr=0.01)
+    edit_config(stopped, "settings", critic_lr=EDITED)
     show = Watch(stop_at(1))
     assert runner.resume(stopped, show).status == "stopped"
     assert "starts again from step 0" in show.warned[0]
@@ -190,14 +191,14 @@ def test_another_programs_checkpoint_is_refused(stopped):
 
 def test_an_edited_learning_rate_is_refused_by_name_unless_accepted(stopped):
     old = RunFolder(stopped).config().settings.critic_lr
-    edit_config(stopped, "settings", critic_lr=0.5)
+    edit_config(stopped, "settings", critic_lr=EDITED)
     message = refused(stopped, "was changed since the last checkpoint")
-    assert f"settings.critic_lr was {old} and is 0.5" in message
+    assert f"settings.critic_lr was {old} and is {EDITED}" in message
     assert f"homing resume {stopped} --accept-changes" in message
     show = resumed(stopped, accept_changes=True)
-    assert f"settings.critic_lr was {old} and is 0.5" in show.warned[0]
+    assert f"settings.critic_lr was {old} and is {EDITED}" in show.warned[0]
     assert RunFolder(stopped).sessions()[-1]["accepted_changes"] == [
-        f"settings.critic_lr was {old} and is 0.5"
+        f"settings.critic_lr was {old} and is {EDITED}"
     ]
 
 
