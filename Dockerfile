@@ -18,6 +18,8 @@ RUN python -m pip install --no-cache-dir -c constraints.txt ".${EXTRAS:+[${EXTRA
 RUN useradd --create-home homing && install --directory --owner=homing /work
 USER homing
 WORKDIR /work
+# For any user: compiled programs are kept beside the runs, in /work/.cache.
+ENV HOME=/work
 # What builds an image has no GPU.
 RUN python -m pip check \
     && env JAX_PLATFORMS=cpu homing doctor \

@@ -162,7 +162,7 @@ def arguments_of(name: str) -> list[str]:
 
 def test_instructions_are_known_and_in_order():
     words = [word for word, _ in instructions()]
-    assert set(words) <= {"ARG", "FROM", "RUN", "WORKDIR", "COPY", "USER", "ENTRYPOINT", "CMD"}
+    assert set(words) <= {"ARG", "FROM", "RUN", "WORKDIR", "COPY", "USER", "ENV", "ENTRYPOINT", "CMD"}
     assert words[:2] == ["ARG", "FROM"] and words.index("USER") < words.index("ENTRYPOINT")
     assert json.loads(arguments_of("ENTRYPOINT")[0]) == ["homing"]
     assert isinstance(json.loads(arguments_of("CMD")[0]), list)

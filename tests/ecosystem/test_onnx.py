@@ -122,7 +122,7 @@ def test_what_cannot_be_translated_is_one_message(tmp_path):
 
     policies = policies_of(AGENTS["td3"][0](actor_net=NETS["tanh"], critic_net=NETS["tanh"]), "sorting")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("homing.policies.onnx_export.in_float32", lambda _: Sorting())
+        patch.setattr(type(policies), "in_float32", lambda self: dataclasses.replace(self, agent=Sorting()))
         with pytest.raises(HomingError, match=r"the policy of sorting cannot be written as ONNX: .*sort"):
             export_onnx(policies, tmp_path / "x.onnx")
     assert not list(tmp_path.iterdir())
