@@ -246,8 +246,12 @@ def test_widths_and_shared_memory_that_a_card_does_not_have(monkeypatch):
     monkeypatch.setattr(trunk.xla, "cuda_kernels", lambda asked_for: not asked_for)
     monkeypatch.setattr(cuda, "capability", lambda: (9, 0))
     wide = TrunkShape(width=1024, inputs=64, layers=4, norm=True, block=4)
+    assert trunk.passes(wide) is None, "not seen right on a card"
+    assert trunk.passes(wide._replace(width=512)) is trunk.KERNELS
+    monkeypatch.setattr(trunk.xla, "cuda_kernels", lambda asked_for: True)
     assert trunk.passes(wide) is trunk.KERNELS
     assert trunk.passes(wide._replace(width=1088)) is None
+    monkeypatch.setattr(trunk.xla, "cuda_kernels", lambda asked_for: not asked_for)
     assert trunk.passes(wide._replace(width=80)) is None
     assert trunk.passes(wide._replace(width=224)) is trunk.KERNELS
     assert trunk.passes(wide._replace(layers=1)) is None, "shallow networks gain nothing"

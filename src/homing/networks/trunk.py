@@ -23,13 +23,15 @@ from homing.types import Array
 MIN_ROWS = 128  # of a batch; fewer leave most of a GPU idle either way
 MIN_LAYERS = 3  # after the first; of fewer the kernels were seen to be no faster
 MIN_WIDTH, MAX_WIDTH = 64, 1024
+SEEN_WIDTH = 512  # wider networks do not pass their test on a card: they must be asked for
 
 
 def passes(shape: TrunkShape) -> Passes | None:
     """The kernels for a network of this shape; None where the layers are compiled by XLA."""
     step = 32 if shape.width <= 512 else 64
     fits = MIN_WIDTH <= shape.width <= MAX_WIDTH and shape.width % step == 0
-    if not fits or shape.layers == 0 or not xla.cuda_kernels(asked_for=shape.layers < MIN_LAYERS):
+    asked_for = shape.layers < MIN_LAYERS or shape.width > SEEN_WIDTH
+    if not fits or shape.layers == 0 or not xla.cuda_kernels(asked_for=asked_for):
         return None
     return KERNELS if tiling(shape, MIN_ROWS) is not None else None
 
