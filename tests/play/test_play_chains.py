@@ -21,7 +21,10 @@ PROMISES = {
     "ant_u4_maze": (60.0, 0.75),
     "ant_big_maze": (60.0, 0.75),
     "humanoid": (30.0, 0.75),
+    "arm_reach": (10.0, 0.95),
 }
+# What is not kept yet, by the cards: the ant falls in four chains of ten, and a fall ends a chain.
+MISSED = {"ant"}
 # Of a policy that was trained from one start nothing is promised; its card has no chains.
 POLICIES = tuple(n for n in PROMISES if n in shipped_names() and "chain" in read_card(shipped(n)))
 
@@ -76,9 +79,14 @@ def test_two_chains_of_five_goals_are_reached(session):
     assert found.mean() >= PROMISES["point_u_maze"][1], found
 
 
-# What is not reached yet: 78 % of the ant's goals, by its card, since it falls in four chains of ten.
-MISSED = pytest.mark.xfail(reason="the ant still falls too often")
-CASES = [pytest.param(name, marks=MISSED) if name == "ant" else name for name in POLICIES]
+def test_cards_keep_the_promises():
+    """Of all goals in chains of five; what is missed is named above, and what is kept is not."""
+    rates = {name: read_card(shipped(name))["chain"]["scores"][0]["reached"] for name in POLICIES}
+    assert {name for name, rate in rates.items() if rate < PROMISES[name][1]} == MISSED & set(rates), rates
+
+
+FAILS = pytest.mark.xfail(reason="its card says so")
+CASES = [pytest.param(name, marks=FAILS) if name in MISSED else name for name in POLICIES]
 
 
 @pytest.mark.slow
