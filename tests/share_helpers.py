@@ -73,6 +73,19 @@ console.log(JSON.stringify(points.map(([x, y]) => [...space.nearest(x, y), space
     return json.loads(subprocess.run(command, input=given, capture_output=True, text=True, check=True).stdout)
 
 
+def run_aims(about, pairs):
+    """What a policy is told, for pairs of an achieved goal and a goal, by the page's goal space."""
+    script = """
+const { GoalSpace } = require(process.argv[1]);
+const { about, pairs } = JSON.parse(require("fs").readFileSync(0));
+const space = new GoalSpace(about);
+console.log(JSON.stringify(pairs.map(([here, goal]) => Array.from(space.aim(here, goal)))));
+"""
+    given = json.dumps({"about": about, "pairs": np.asarray(pairs).tolist()})
+    command = [NODE, "-e", script, str(MACHINE.with_name("goals.js"))]
+    return json.loads(subprocess.run(command, input=given, capture_output=True, text=True, check=True).stdout)
+
+
 def translated(*cases):
     """Leaves of `compute(*args)` for each case (compute, *args), as the translated functions compute them."""
     translator, inputs, calls, found_at = Translator(), {}, [], []

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from share_helpers import needs_node, run_goals, run_program
+from share_helpers import needs_node, run_aims, run_goals, run_program
 from share_reference import as_page, track
 
 from homing.envs import make
@@ -92,6 +92,19 @@ def test_goals_are_moved_as_in_python(id):
         gap = np.linalg.norm(np.subtract(space.nearest_free(point), point))
         assert np.hypot(x - point[0], y - point[1]) == pytest.approx(gap, abs=1e-4)
         assert bool(fault) == bool(space.fault(point))
+
+
+@needs_node
+@pytest.mark.parametrize("id", ["ant_anywhere", "point_u_maze_anywhere"])
+def test_far_goals_are_approached_in_stages_as_in_python(id):
+    from homing.share.scene import _goals
+
+    space = goal_space(make(id))
+    pairs = np.random.default_rng(0).uniform(-20, 20, (40, 2, 2)).astype(np.float32)
+    expected = [space.aim(here, goal) for here, goal in pairs]
+    np.testing.assert_allclose(run_aims(_goals(space), pairs), expected, rtol=1e-5, atol=1e-5)
+    moved = [not np.array_equal(aim, goal) for aim, (_, goal) in zip(expected, pairs, strict=True)]
+    assert any(moved) == (id == "ant_anywhere") and not all(moved)
 
 
 def test_resets_are_different_starts_and_goals(made):

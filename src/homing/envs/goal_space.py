@@ -13,6 +13,7 @@ import numpy as np
 
 from homing.envs.base import GoalEnv
 from homing.envs.bodies.base import Arm
+from homing.envs.goals import Around
 from homing.envs.regions import Reachable, Region
 from homing.envs.scene import EnvSpec, Scene
 from homing.errors import ConfigError
@@ -20,6 +21,7 @@ from homing.errors import ConfigError
 LOG = logging.getLogger(__name__)
 Place = Sequence[float] | np.ndarray
 """x, y or x, y, z."""
+STAGE = 0.8  # of the largest distance of training: farther goals are approached in stages of that length
 SEARCH = 200  # grid resolution of the search for free floor
 
 
@@ -73,6 +75,23 @@ class GoalSpace:
         """`goal` with one of its points moved to the good place nearest to x, y or x, y, z."""
         here = self.place(self.at(place, part, goal), part)
         return self.at(self.nearest_free(here, margin, part), part, goal)
+
+    @property
+    def farthest(self) -> float:
+        """The largest distance of a goal from the robot in training, on open floor; infinite elsewhere."""
+        goals = getattr(self.spec.task, "goals", None)
+        return goals.most if isinstance(goals, Around) and not self.spec.arena.walls() else np.inf
+
+    def aim(self, achieved: np.ndarray, goal: np.ndarray) -> np.ndarray:
+        """What to tell a policy: the goal, or on open floor a place on the straight way to one too far away."""
+        columns = [self.axes[0][name] for name in "xy" if name in self.axes[0]]
+        gap = goal[columns] - achieved[columns]
+        distance = float(np.linalg.norm(gap))
+        if distance <= self.farthest:
+            return goal
+        aim = np.array(goal)
+        aim[columns] = achieved[columns] + gap * (STAGE * self.farthest / distance)
+        return aim
 
     def parse(self, text: str) -> np.ndarray:
         """Parse a goal: `4,8`, or with all entries `4,8,1.25`; one out of reach is moved, with a warning."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -102,11 +102,11 @@ class Simulation:
         self.steps += 1
         plan, leaves = (
             jax.tree.structure(self.plan),
-            self._step(self.learner, self.state, self.plan, self.goal, self._key, np.int32(self.steps)),
+            self._step(self.learner, self.state, self.plan, self._aim(), self._key, np.int32(self.steps)),
         )
         self.plan = jax.tree.unflatten(plan, leaves[: plan.num_leaves])
         self.state, arrays = self._unpacked(leaves[plan.num_leaves :])
-        self.snapshot = _snapshot(arrays)
+        self.snapshot = self._seen(arrays)
         self.terminations += self.snapshot.terminated
         if self.snapshot.terminated and self.terminations % STARTS_PER_ENV == 0:
             self.reset()  # the environment's reset pool is used up
@@ -137,8 +137,21 @@ class Simulation:
         else:
             delta[: self.env.scene.body_qd] = speed * (1.0 if direction[0] >= 0 else -1.0)
         self.state, arrays = self._unpacked(self._push(self.state, delta))
-        self.snapshot = _snapshot(arrays)
+        self.snapshot = self._seen(arrays)
         return self.snapshot
+
+    # Goals that are farther away than those of training.
+
+    def _aim(self) -> np.ndarray:
+        return self.space.aim(self.snapshot.achieved, self.goal)
+
+    def _seen(self, arrays: Arrays) -> Snapshot:
+        """What is shown, with the distance to the goal itself, whatever the policy aims at."""
+        seen = _snapshot(arrays)
+        if not np.isfinite(self.space.farthest):
+            return seen
+        distance = float(np.linalg.norm(seen.achieved - self.goal))
+        return replace(seen, distance=distance, reached=distance < self.env.task.within)
 
     # Queries.
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from homing.envs.arenas import Floor
-from homing.envs.goal_space import GoalSpace, goal_space
+from homing.envs.goal_space import STAGE, GoalSpace, goal_space
 from homing.physics.drawing import Shape, shapes
 from homing.policies.card import SCORE
 from homing.version import __version__
@@ -92,6 +92,8 @@ def _goals(space: GoalSpace) -> dict[str, Any]:
         "extent": rounded(spec.arena.extent()),
         "walls": [rounded((*wall.centre[:2], *wall.half[:2])) for wall in spec.arena.walls()],
         "axes": [dict(axes) for axes in space.axes],
+        "farthest": space.farthest if np.isfinite(space.farthest) else None,
+        "stage": STAGE,
         "template": rounded(space.template),
         "margin": min(0.5 * spec.task.within, 0.5),
         "reach": None if reachable is None else [*reachable.centre, reachable.radius],

@@ -73,6 +73,18 @@ class GoalSpace {
     return this.about.axes.map((axes) => [axis(axes, "x", 0), axis(axes, "y", 0), axis(axes, "z", null)]);
   }
 
+  /* What to tell a policy: the goal, or a place on the straight way to one that is farther away than in training. */
+  aim(achieved, goal) {
+    const { farthest, stage, axes } = this.about, { x, y } = axes[0];
+    if (!farthest) return goal;
+    const dx = goal[x] - achieved[x], dy = goal[y] - achieved[y], gap = Math.hypot(dx, dy);
+    if (gap <= farthest) return goal;
+    const aim = Float32Array.from(goal), part = (stage * farthest) / gap;
+    aim[x] = achieved[x] + dx * part;
+    aim[y] = achieved[y] + dy * part;
+    return aim;
+  }
+
   /* The goal with its point nearest to x, y moved there, or to the nearest that can be reached; and a word. */
   moved(goal, x, y) {
     const gaps = this.places(goal).map(([px, py]) => Math.hypot(px - x, py - y));

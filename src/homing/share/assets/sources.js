@@ -27,8 +27,20 @@ class LiveSource {
   get reached() { return this.machine.arrays.reached[0] !== 0; }
   get terminated() { return this.machine.arrays.terminated[0] !== 0; }
 
+  /* Towards the goal, or towards a place on the way there; what is shown is about the goal itself. */
   step() {
-    this.machine.call.step();
+    const { arrays, call } = this.machine, aim = this.space.aim(this.achieved, this.goal);
+    if (aim === this.goal) {
+      call.step();
+      return;
+    }
+    const goal = this.goal.slice();
+    this.goal.set(aim);
+    call.step();
+    this.goal.set(goal);
+    const fell = arrays.terminated[0];
+    call.look();
+    arrays.terminated[0] = fell;
   }
 
   /* An initial state of the pool, with the current goal. */
