@@ -7,7 +7,7 @@ import pytest
 from probes import walk
 
 from homing.envs.goal_groups import DISTANCES, goal_groups
-from homing.envs.registry import get_spec
+from homing.envs.registry import env_ids, get_spec
 from homing.training.evaluation import evaluate
 
 
@@ -32,6 +32,14 @@ def test_elsewhere_goals_are_grouped_by_their_distance_from_the_start():
     distance = jnp.asarray([0.0, 1.99, 2.0, 7.9, 8.0, 1000.0])
     np.testing.assert_array_equal(groups.of(jnp.zeros((6, 2)), distance), [0, 0, 1, 2, 3, 4])
     np.testing.assert_allclose(groups.coordinates()["distance"], [0, 2, 4, 8, 16])
+
+
+@pytest.mark.parametrize("id", env_ids())
+def test_every_environment_says_where_its_groups_of_goals_lie(id):
+    groups = goal_groups(get_spec(id))
+    for place in groups.coordinates().values():
+        assert place.shape == (len(groups.labels),)
+        assert np.isfinite(place).all()
 
 
 def test_metrics_by_goal_add_up_to_those_of_all():

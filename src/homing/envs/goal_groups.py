@@ -27,9 +27,11 @@ class GoalGroups:
     edges: np.ndarray | None = None  # [K + 1]: a goal belongs to a bin of its distance from the start
 
     def coordinates(self) -> dict[str, np.ndarray]:
-        """Where the groups lie, for pictures: x and y of points, or the nearer ends of distance bins, each [K]."""
+        """Where the groups lie, for pictures: x and y of points, 0 where they lie on a line, or the nearer ends of
+        distance bins, each [K]."""
         if self.points is not None:
-            return {"x": self.points[:, 0], "y": self.points[:, 1]}
+            on_line = self.points.shape[1] == 1
+            return {"x": self.points[:, 0], "y": 0 * self.points[:, 0] if on_line else self.points[:, 1]}
         assert self.edges is not None
         return {"distance": self.edges[:-1]}
 
