@@ -21,8 +21,12 @@ PICTURES: dict[str, dict[str, dict[str, str]]] = {
             "CRL, fast preset": "learn_crl_ant_fast_h200.jsonl",
             "CRL, paper settings": "learn_crl_ant_paper_50M_h200.jsonl",
         },
-        "Ant U4 Maze": {"SRL, fast preset": "learn_srl_ant_u4_maze_h200.jsonl"},
+        "Ant U4 Maze": {
+            "SRL, fast preset": "learn_srl_ant_u4_maze_rates_6e-4_h200.jsonl",
+            "SRL, twice its learning rates": "learn_srl_ant_u4_maze_h200.jsonl",
+        },
         "Ant Big Maze": {"SRL, fast preset": "learn_srl_ant_big_maze_h200.jsonl"},
+        "Ant Hardest Maze": {"SRL, twice its learning rates": "learn_srl_ant_hardest_maze_h200.jsonl"},
     },
 }
 # Picture -> the file and the metrics of one run that are drawn together.

@@ -92,8 +92,17 @@ def _comparison() -> dict[str, str]:
 
 def _recipes() -> dict[str, str]:
     found = {}
-    for id in ("ant", "ant_big_maze", "ant_u4_maze"):
+    for id in (
+        "ant",
+        "ant_big_maze",
+        "ant_u4_maze",
+        "ant_hardest_maze",
+        "pusher_easy",
+        "arm_reach",
+        "arm_push_easy",
+    ):
         file = f"learn_srl_{id}_h200.jsonl"
+        found[f"{id}_seeds"] = str(len({row["seed"] for row in rows(file)}))
         found[f"{id}_steps"] = _count(max(row["step"] for row in rows(file)), 2)
         found[f"{id}_success"] = _percent(at_the_end(file, "eval/success_any"))
         found[f"{id}_near"] = _percent(at_the_end(file, "eval/time_near_goal"))
