@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.custom_batching import custom_vmap
 
-from homing.compile import xla
+from homing.compile import cuda, xla
 from homing.networks.trunk_passes import INPUTS, KERNELS, ROWS, Passes, Saved, TrunkShape, tiling
 from homing.types import Array
 
@@ -56,14 +54,14 @@ def padded(inputs: int) -> int:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _trunk(passes: Passes, shape: TrunkShape, x: Array, weights: Array, vectors: Array) -> Array:
-    call = _over_networks(functools.partial(passes.apply, shape))
+    call = cuda.over_leading_axis(functools.partial(passes.apply, shape))
     return call(x[None], weights.astype(jnp.bfloat16)[None], vectors[None])[0]
 
 
 def _forward(
     passes: Passes, shape: TrunkShape, x: Array, weights: Array, vectors: Array
 ) -> tuple[Array, tuple[Array, Array, Array, Saved]]:
-    call = _over_networks(functools.partial(passes.forward, shape))
+    call = cuda.over_leading_axis(functools.partial(passes.forward, shape))
     weights = weights.astype(jnp.bfloat16)
     out, saved = jax.tree.map(lambda a: a[0], call(x[None], weights[None], vectors[None]))
     return out, (x, weights, vectors, saved)
@@ -73,7 +71,7 @@ def _backward(
     passes: Passes, shape: TrunkShape, kept: tuple[Array, Array, Array, Saved], grad: Array
 ) -> tuple[Array, Array, Array]:
     x, weights, vectors, saved = kept
-    call = _over_networks(functools.partial(passes.backward, shape))
+    call = cuda.over_leading_axis(functools.partial(passes.backward, shape))
     given = jax.tree.map(lambda a: a[None], (grad, weights, vectors, saved))
     first, others, d_vectors = (a[0] for a in call(*given))
     product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
@@ -84,23 +82,3 @@ def _backward(
 
 
 _trunk.defvjp(_forward, _backward)
-
-
-def _over_networks(call: Callable[..., Any]) -> Callable[..., Any]:
-    """`call` of arrays with a leading axis of networks, which further axes of vmap are merged into."""
-
-    @custom_vmap
-    def merged(*args: Any) -> Any:
-        return call(*args)
-
-    @merged.def_vmap
-    def batched(size: int, is_batched: list[Any], *args: Any) -> tuple[Any, Any]:
-        def merge(array: Array, has_axis: bool) -> Array:
-            array = array if has_axis else jnp.broadcast_to(array, (size, *array.shape))
-            return array.reshape(-1, *array.shape[2:])
-
-        out = merged(*jax.tree.map(merge, list(args), list(is_batched)))
-        apart = jax.tree.map(lambda a: a.reshape(size, -1, *a.shape[1:]), out)
-        return apart, jax.tree.map(lambda a: True, apart)
-
-    return merged
