@@ -4,20 +4,19 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from homing.networks.trunk_passes import Passes, Saved, TrunkShape
+from homing.networks.trunk_passes import Passes, Products, Saved, TrunkShape, Wanted, Weights
 from homing.types import Array
 
 EPSILON = 1e-6  # of the LayerNorm
 
 
-def _reference_forward(shape: TrunkShape, x: Array, weights: Array, vectors: Array) -> tuple[Array, Saved]:
+def _forward(shape: TrunkShape, wanted: Wanted, x: Array, weights: Weights) -> tuple[Array, Saved | None]:
     inputs, normed, inverse = [], [], []
     skip = None
+    vectors, bias = _vectors(shape, weights)
     for layer, kernel in enumerate(_kernels(shape, weights)):
-        bias, scale, shift = (vectors[:, layer, i, None] for i in range(3))
-        if layer > 0:
-            inputs.append(x)
-        z = _product("nbi,nio->nbo", x, kernel) + bias
+        first, scale, shift = (vectors[:, layer, i, None] for i in range(3))
+        z = _product("nbi,nio->nbo", x, kernel) + first
         inv = jnp.ones(z.shape[:-1], jnp.float32)
         if shape.norm:
             inv = lax.rsqrt(jnp.var(z, axis=-1) + EPSILON)
@@ -29,26 +28,26 @@ def _reference_forward(shape: TrunkShape, x: Array, weights: Array, vectors: Arr
             x = skip = (y if skip is None else y + skip.astype(jnp.float32)).astype(jnp.bfloat16)
         else:
             x = y.astype(jnp.bfloat16)
-    empty = jnp.zeros((x.shape[0], 0, *x.shape[1:]), jnp.bfloat16)
-    stacked = jnp.stack(inputs, axis=1) if inputs else empty
-    return x, Saved(stacked, jnp.stack(normed, axis=1), jnp.stack(inverse, axis=1))
+        inputs.append(x)
+    out = sum(_product("nbi,nio->nbo", x, weights.head[:, i]) for i in range(2)) + bias[:, None]
+    if not any(wanted):
+        return out, None
+    stack = lambda each: jnp.stack(each, axis=1)
+    return out, Saved(stack(normed), stack(inverse), stack(inputs) if wanted.weights else None)
 
 
-def _reference_apply(shape: TrunkShape, x: Array, weights: Array, vectors: Array) -> Array:
-    return _reference_forward(shape, x, weights, vectors)[0]
-
-
-def _reference_backward(
-    shape: TrunkShape, gradient: Array, weights: Array, vectors: Array, saved: Saved
-) -> tuple[Array, Array, Array]:
-    kernels = _kernels(shape, weights)
-    g = gradient.astype(jnp.float32)
+def _backward(
+    shape: TrunkShape, wanted: Wanted, gradient: Array, weights: Weights, saved: Saved
+) -> tuple[Array | None, Products | None]:
+    kernels, rounded = _kernels(shape, weights), gradient.astype(jnp.bfloat16)
+    vectors, _ = _vectors(shape, weights)
+    g = _product("nbo,nio->nbi", rounded, weights.head[:, 0])
     products, sums, skip = [], [], g
     for layer in range(shape.layers, -1, -1):
         _, scale, shift = (vectors[:, layer, i, None] for i in range(3))
         if shape.block and layer > 0 and layer % shape.block == 0:
             skip = g.astype(jnp.bfloat16).astype(jnp.float32)
-        n = saved.normed[:, layer].astype(jnp.float32)
+        n = saved.normed[:, layer, :, : shape.width].astype(jnp.float32)
         u = n * scale + shift if shape.norm else n
         s = jax.nn.sigmoid(u)
         d = g * s * (1 + u * (1 - s))
@@ -61,22 +60,42 @@ def _reference_backward(
             scaled = jnp.zeros_like(d), jnp.zeros_like(d)
         sums.append(jnp.stack([jnp.sum(each, axis=1) for each in (d, *scaled)], axis=1))
         products.append(d.astype(jnp.bfloat16))
-        if layer > 0:
-            g = _product("nbo,nio->nbi", products[-1], kernels[layer])
-            if shape.block and (layer - 1) % shape.block == 0:
-                g = g + skip
-    *others, first = products
-    return first, jnp.stack(others[::-1], axis=1), jnp.stack(sums[::-1], axis=1)
+        g = _product("nbo,nio->nbi", products[-1], kernels[layer])
+        if shape.block and layer > 0 and (layer - 1) % shape.block == 0:
+            g = g + skip
+    of_layers = jnp.stack(sums[::-1], axis=1).reshape(g.shape[0], -1)
+    of_head = jnp.sum(rounded.astype(jnp.float32), axis=1)
+    made = Products(
+        jnp.stack(products[::-1], axis=1), rounded, jnp.concatenate([of_layers, of_head], axis=1)[:, None]
+    )
+    return g.astype(jnp.bfloat16) if wanted.inputs else None, made if wanted.weights else None
 
 
-def _kernels(shape: TrunkShape, weights: Array) -> list[Array]:
+def _weight_gradients(
+    shape: TrunkShape, x: Array, saved: Saved, products: Products
+) -> tuple[Array, Array, Array]:
+    assert saved.inputs is not None
+    first = _product("nbi,nbo->nio", x, products.layers[:, 0])
+    others = _product("nlbi,nlbo->nlio", saved.inputs[:, :-1], products.layers[:, 1:])
+    head = _product("nbi,nbo->nio", saved.inputs[:, -1], products.head)
+    layers = jnp.concatenate([first, others.reshape(x.shape[0], -1, shape.width)], axis=1)
+    return layers, head, jnp.sum(products.vectors, axis=1)
+
+
+def _kernels(shape: TrunkShape, weights: Weights) -> list[Array]:
     """Weights of each layer [N, in, W]."""
     ends = [shape.inputs + layer * shape.width for layer in range(shape.layers)]
-    return jnp.split(weights, ends, axis=1)
+    return jnp.split(weights.layers, ends, axis=1)
+
+
+def _vectors(shape: TrunkShape, weights: Weights) -> tuple[Array, Array]:
+    """Those of the layers [N, 1 + layers, 3, W], and the bias of the head [N, outputs]."""
+    of_layers, bias = jnp.split(weights.vectors, [shape.vectors - shape.outputs], axis=1)
+    return of_layers.reshape(-1, 1 + shape.layers, 3, shape.width), bias
 
 
 def _product(spec: str, a: Array, b: Array) -> Array:
     return jnp.einsum(spec, a, b, preferred_element_type=jnp.float32)
 
 
-REFERENCE = Passes(_reference_apply, _reference_forward, _reference_backward)
+REFERENCE = Passes(_forward, _backward, _weight_gradients)

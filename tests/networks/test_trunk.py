@@ -1,20 +1,25 @@
 """Whole-network kernels: the CUDA source on an emulated device, and the operation around it against plain layers."""
 
-import ctypes
-import functools
-import shutil
-import subprocess
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from kernel_emulator import emulator
 from trunk_reference import REFERENCE
 
 from homing.compile import cuda
 from homing.networks import MLP, Member, NetConfig, Stack, modules, trunk, trunk_passes
-from homing.networks.trunk_passes import Tiling, TrunkShape
+from homing.networks.trunk_passes import (
+    Products,
+    Saved,
+    Tiling,
+    TrunkShape,
+    Wanted,
+    Weights,
+    WeightTiling,
+)
 
 RESIDUAL = NetConfig(width=64, depth=4, layer_norm=True, residual="blocks", dtype="bfloat16")
 CONFIGS = {
@@ -26,25 +31,49 @@ CONFIGS = {
 }
 TILINGS = [
     Tiling(
-        TrunkShape(width=64, inputs=64, layers=4, norm=True, block=4), rows=16, span=16, depth=32, stages=3
+        TrunkShape(width=64, inputs=64, layers=4, norm=True, block=4, outputs=64),
+        rows=16,
+        span=16,
+        depth=32,
+        stages=3,
     ),
     Tiling(
-        TrunkShape(width=128, inputs=192, layers=8, norm=True, block=4), rows=16, span=16, depth=32, stages=3
+        TrunkShape(width=128, inputs=192, layers=8, norm=True, block=4, outputs=64),
+        rows=16,
+        span=16,
+        depth=32,
+        stages=3,
     ),
     Tiling(
-        TrunkShape(width=128, inputs=64, layers=1, norm=False, block=0), rows=32, span=16, depth=64, stages=2
+        TrunkShape(width=128, inputs=64, layers=1, norm=False, block=0, outputs=64),
+        rows=32,
+        span=16,
+        depth=64,
+        stages=2,
     ),
     Tiling(
-        TrunkShape(width=96, inputs=64, layers=4, norm=True, block=4), rows=16, span=16, depth=32, stages=2
+        TrunkShape(width=96, inputs=64, layers=4, norm=True, block=4, outputs=64),
+        rows=16,
+        span=16,
+        depth=32,
+        stages=2,
     ),
     Tiling(
-        TrunkShape(width=192, inputs=64, layers=2, norm=True, block=0), rows=64, span=32, depth=64, stages=3
+        TrunkShape(width=192, inputs=64, layers=2, norm=True, block=0, outputs=64),
+        rows=64,
+        span=32,
+        depth=64,
+        stages=3,
     ),
     Tiling(
-        TrunkShape(width=576, inputs=64, layers=1, norm=True, block=0), rows=16, span=16, depth=32, stages=3
+        TrunkShape(width=576, inputs=64, layers=1, norm=True, block=0, outputs=64),
+        rows=16,
+        span=16,
+        depth=32,
+        stages=3,
     ),
 ]
-HERE = Path(__file__).parent
+EVERYTHING = Wanted(inputs=True, weights=True)
 
 
 def distance(a, b) -> float:
@@ -58,43 +87,29 @@ def distance(a, b) -> float:
 
 @pytest.fixture(scope="module")
 def emulated(tmp_path_factory):
-    """The kernels of a shape as functions of NumPy arrays, compiled for the CPU."""
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no C++ compiler")
-    folder = tmp_path_factory.mktemp("emulated")
+    """Kernels as functions of NumPy arrays, compiled for the CPU."""
+    run = emulator(tmp_path_factory.mktemp("emulated"), Path(trunk.__file__).parent / "trunk.cu")
 
-    @functools.cache
-    def library(tiles: Tiling) -> ctypes.CDLL:
-        defines = tiles.defines("trunk_forward") | tiles.defines("trunk_backward")
-        source = Path(trunk.__file__).parent / "trunk.cu"
-        out = folder / f"{len(list(folder.iterdir()))}.so"
-        flags = ["-O1", "-shared", "-fPIC", "-std=c++17", "-w", f'-DKERNELS="{source}"']
-        flags += [f"-D{name}={value}" for name, value in defines.items()]
-        subprocess.run([compiler, *flags, HERE / "emulated_kernels.cpp", "-o", out], check=True)
-        return ctypes.CDLL(str(out))
+    def of_tiles(tiles, defines, blocks: int, given, outputs) -> list[np.ndarray]:
+        launch = cuda.Launch((blocks, given[0].shape[0], 1), tiles.threads, tiles.shared_bytes)
+        return run(defines, launch, given, outputs)
 
-    def run(tiles: Tiling, entry: str, networks: int, batch: int, arrays: list[np.ndarray]) -> None:
-        pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
-        getattr(library(tiles), entry)(batch // tiles.rows, networks, tiles.shared_bytes, pointers)
-
-    return run
+    return of_tiles
 
 
 def example(shape: TrunkShape, networks: int, batch: int):
     rng = np.random.default_rng(sum(shape))
-    rows = shape.inputs + shape.layers * shape.width
     normal = lambda *size: rng.normal(size=size)
     x = jnp.asarray(normal(networks, batch, shape.inputs), jnp.bfloat16)
-    weights = jnp.asarray(normal(networks, rows, shape.width) / np.sqrt(shape.width), jnp.bfloat16)
+    layers = jnp.asarray(normal(networks, shape.rows, shape.width) / np.sqrt(shape.width), jnp.bfloat16)
+    head = (
+        normal(networks, 2, shape.width, shape.outputs)
+        / np.sqrt(shape.width)
+        * np.array([1, 1 / 300])[:, None, None]
+    )
     vectors = normal(networks, 1 + shape.layers, 3, shape.width) * 0.5 + np.array([0, 1, 0])[:, None]
-    return x, weights, jnp.asarray(vectors, jnp.float32)
-
-
-def buffer(like) -> np.ndarray:
-    """Memory for an output, full of NaN."""
-    kind = np.uint16 if like.dtype == jnp.bfloat16 else np.float32
-    return np.full(like.shape, 0xFFFF if kind == np.uint16 else np.nan, kind)
+    vectors = np.concatenate([vectors.reshape(networks, -1), normal(networks, shape.outputs)], axis=1)
+    return x, Weights(layers, jnp.asarray(head, jnp.bfloat16), jnp.asarray(vectors, jnp.float32))
 
 
 def padded(array):
@@ -102,40 +117,59 @@ def padded(array):
     return jnp.pad(array, [(0, 0)] * 3 + [(0, trunk_passes.PADDING)], constant_values=jnp.nan)
 
 
-def bits(array) -> np.ndarray:
-    array = np.ascontiguousarray(array)
-    return array.view(np.uint16) if array.dtype == jnp.bfloat16 else array
-
-
-def floats(array: np.ndarray) -> np.ndarray:
-    return array.view(jnp.bfloat16).astype(np.float32) if array.dtype == np.uint16 else array
-
-
+@pytest.mark.parametrize("wanted", [EVERYTHING, Wanted(True, False), Wanted(False, True)], ids=str)
 @pytest.mark.parametrize("tiles", TILINGS, ids=lambda tiles: f"{tiles.shape.width}-{tiles.rows}")
-def test_the_kernels_compute_what_their_reference_does(emulated, tiles):
+def test_the_passes_compute_what_their_reference_does(emulated, tiles, wanted):
     shape = tiles.shape
+    if wanted != EVERYTHING and tiles is not TILINGS[0]:
+        pytest.skip("one shape is enough for these")
     networks, batch = (2, 2 * tiles.rows) if tiles.rows * shape.width < 5000 else (1, tiles.rows)
-    x, weights, vectors = example(shape, networks, batch)
-    out, saved = REFERENCE.forward(shape, x, weights, vectors)
-    outputs = [buffer(a) for a in (out, saved.inputs, padded(saved.normed), saved.inverse)]
-    given = [bits(x), bits(trunk_passes._row_tiles(weights)), bits(vectors)]
-    emulated(tiles, "forward", networks, batch, [*given, *outputs])
-    outputs[2] = outputs[2][..., : shape.width]
-    for made, expected in zip(outputs, (out, *saved), strict=True):
-        if made.ndim == 3 and not shape.norm and made.dtype == np.float32:
+    blocks = batch // tiles.rows
+    x, weights = example(shape, networks, batch)
+    out, saved = REFERENCE.forward(shape, wanted, x, weights)
+    kept = saved._replace(normed=padded(saved.normed))
+    given = [x, trunk_passes.row_tiles(weights), weights.vectors]
+    expected = [out, *(a for a in kept if a is not None)]
+    made = emulated(tiles, tiles.defines("trunk_forward", wanted), blocks, given, expected)
+    for own, exact in zip(made, expected, strict=True):
+        if own.ndim == 3 and own is not made[0] and not shape.norm:
             continue  # without a LayerNorm there is no deviation to keep
-        assert distance(floats(made), expected) < 2e-3
+        assert distance(own[..., : shape.width], exact[..., : shape.width]) < 2e-3
 
-    gradient = jnp.asarray(np.random.default_rng(1).normal(size=out.shape), jnp.bfloat16)
-    first, others, d_vectors = REFERENCE.backward(shape, gradient, weights, vectors, saved)
-    sums = np.full((networks, batch // tiles.span, *d_vectors.shape[1:]), np.nan, np.float32)
-    outputs = [buffer(first), buffer(others), sums]
-    columns = trunk_passes._column_tiles(weights[:, shape.inputs :], shape, tiles.depth)
-    given = [bits(a) for a in (gradient, columns, vectors, padded(saved.normed), saved.inverse)]
-    emulated(tiles, "backward", networks, batch, [*given, *outputs])
-    assert distance(floats(outputs[0]), first) < 2e-3
-    assert distance(floats(outputs[1]), others) < 2e-3
-    assert distance(sums.sum(axis=1), d_vectors) < 2e-3
+    gradient = jnp.asarray(np.random.default_rng(1).normal(size=out.shape), jnp.float32)
+    dx, products = REFERENCE.backward(shape, wanted, gradient, weights, saved)
+    expected = list(products or ()) + [a for a in [dx] if a is not None]
+    if products is not None:
+        expected[2] = jnp.zeros((networks, batch // tiles.span, shape.vectors), jnp.float32)
+    columns = trunk_passes.column_tiles(shape, weights, tiles.depth, wanted.inputs)
+    given = [gradient, columns, weights.vectors, kept.normed, kept.inverse]
+    made = emulated(tiles, tiles.defines("trunk_backward", wanted), blocks, given, expected)
+    if products is not None:
+        expected[2], made[2] = products.vectors.sum(axis=1), made[2].sum(axis=1)
+    assert len(made) == len(expected) > 0
+    for own, exact in zip(made, expected, strict=True):
+        assert distance(own, exact) < 2e-3
+
+
+@pytest.mark.parametrize(
+    ("width", "inputs", "layers", "outputs", "side"), [(96, 64, 2, 128, 64), (160, 192, 1, 64, 128)]
+)
+def test_gradients_of_weights_are_what_their_reference_computes(
+    emulated, width, inputs, layers, outputs, side
+):
+    shape = TrunkShape(width, inputs, layers, norm=True, block=0, outputs=outputs)
+    networks, batch, parts = 2, 320, 3
+    rng = np.random.default_rng(2)
+    normal = lambda *size: jnp.asarray(rng.normal(size=size), jnp.bfloat16)
+    x, count = normal(networks, batch, inputs), (networks, 1 + layers, batch, width)
+    saved = Saved(jnp.zeros(()), jnp.zeros(()), normal(*count))
+    sums = jnp.asarray(rng.normal(size=(networks, parts, shape.vectors)), jnp.float32)
+    products = Products(normal(*count), normal(networks, batch, outputs), sums)
+    expected = REFERENCE.weights(shape, x, saved, products)
+    tiles = WeightTiling(shape, batch, parts, side)
+    made = emulated(tiles, tiles.defines(), tiles.blocks, [x, saved.inputs, *products], expected)
+    for own, exact in zip(made, expected, strict=True):
+        assert distance(own, exact) < 1e-5
 
 
 # The operation, with the reference in place of the kernels.
@@ -242,10 +276,31 @@ def test_other_networks_are_left_to_the_compiler(config, rows, fused):
     assert not fused
 
 
+@pytest.mark.parametrize("seeds", [1, 12])  # whose tiles differ in size
+def test_an_update_of_a_stack_is_a_launch_forward_one_back_and_one_for_the_weights(seeds, monkeypatch):
+    monkeypatch.setattr(trunk, "passes", lambda shape: trunk.KERNELS)
+    monkeypatch.setattr(cuda, "capability", lambda: (9, 0))
+    monkeypatch.setattr(cuda, "ptx", lambda kernel, capability: kernel.entry)
+    config = modules.dataclasses.replace(RESIDUAL, width=256)
+    stack = Stack({"a": Member(config, 9, 5), "b": Member(config, 4, 3)})
+    params = jax.eval_shape(jax.vmap(stack.init), jax.random.split(jax.random.key(3), seeds))
+    a, b = (jax.ShapeDtypeStruct((seeds, 256, inputs), jnp.float32) for inputs in (9, 4))
+
+    def loss(params, a, b):
+        out_a, out_b = stack(params, a=a, b=b)
+        (fixed,) = stack(jax.lax.stop_gradient(params), a=out_a * jnp.ones((1, 5)) @ jnp.ones((5, 9)))
+        return jnp.sum(out_a**2) + jnp.sum(jnp.sin(out_b)) + jnp.sum(fixed)
+
+    update = jax.jit(jax.vmap(jax.grad(loss)))
+    text = update.trace(params, a, b).lower(lowering_platforms=("cuda",)).as_text()
+    entries = ["trunk_forward", "trunk_backward", "trunk_weights"]
+    assert [text.count(f'name = "{entry}"') for entry in entries] == [2, 2, 1]
+
+
 def test_widths_and_shared_memory_that_a_card_does_not_have(monkeypatch):
     monkeypatch.setattr(trunk.xla, "cuda_kernels", lambda asked_for: not asked_for)
     monkeypatch.setattr(cuda, "capability", lambda: (9, 0))
-    wide = TrunkShape(width=1024, inputs=64, layers=4, norm=True, block=4)
+    wide = TrunkShape(width=1024, inputs=64, layers=4, norm=True, block=4, outputs=64)
     assert trunk.passes(wide) is None, "not seen right on a card"
     assert trunk.passes(wide._replace(width=512)) is trunk.KERNELS
     monkeypatch.setattr(trunk.xla, "cuda_kernels", lambda asked_for: True)

@@ -112,6 +112,26 @@ def _lower(ctx: Any, *operands: Any, kernel: Kernel, launch: Launch, outputs: An
 mlir.register_lowering(_call, _lower, platform="cuda")
 
 
+def over_batches(call: Callable[..., Any], *args: Any) -> Any:
+    """`call`, which takes arrays with a leading axis of batches, for one; axes of vmap are merged into that axis."""
+
+    @custom_vmap
+    def merged(*args: Any) -> Any:
+        return call(*args)
+
+    @merged.def_vmap
+    def batched(size: int, is_batched: list[Any], *args: Any) -> tuple[Any, Any]:
+        def merge(array: Array, has_axis: bool) -> Array:
+            array = array if has_axis else jnp.broadcast_to(array, (size, *array.shape))
+            return array.reshape(-1, *array.shape[2:])
+
+        out = merged(*jax.tree.map(merge, list(args), list(is_batched)))
+        apart = jax.tree.map(lambda a: a.reshape(size, -1, *a.shape[1:]), out)
+        return apart, jax.tree.map(lambda a: True, apart)
+
+    return jax.tree.map(lambda a: a[0], merged(*jax.tree.map(lambda a: a[None], args)))
+
+
 def capability() -> tuple[int, ...]:
     """Compute capability of the first device; () of what is not an NVIDIA card."""
     found = str(getattr(jax.devices()[0], "compute_capability", ""))  # of an AMD card, a name

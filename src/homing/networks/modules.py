@@ -160,12 +160,12 @@ class MLP(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
+        shape = _trunk_shape(self.config, x, self.outputs)
+        if shape is not None and not self.is_initializing() and (kernels := trunk.passes(shape)) is not None:
+            return trunk.apply(kernels, shape, x, _packed(shape, self.variables["params"]))
         return Dense(self.outputs, name="head")(self._features(x))
 
     def _features(self, x: Array) -> Array:
-        shape = _trunk_shape(self.config, x)
-        if shape is not None and not self.is_initializing() and (kernels := trunk.passes(shape)) is not None:
-            return trunk.apply(kernels, shape, x, *_packed(shape, self.variables["params"]))
         x = x.astype(COMPUTE_DTYPES[self.config.dtype])
         if self.config.residual == "blocks":
             return self._blocks(Layer(self.config, name="stem")(x))
@@ -190,24 +190,26 @@ class MLP(nn.Module):
 # The same parameters for `homing.networks.trunk`.
 
 
-def _trunk_shape(config: NetConfig, x: Array) -> TrunkShape | None:
+def _trunk_shape(config: NetConfig, x: Array, outputs: int) -> TrunkShape | None:
     """Shape of a network that our kernels can compute: bfloat16, swish, and a batch that is worth it."""
     if config.dtype != "bfloat16" or config.activation != "swish" or x.size < trunk.MIN_ROWS * x.shape[-1]:
         return None
     blocks = config.residual == "blocks"
     layers = config.depth if blocks else config.depth - 1
     block = LAYERS_PER_BLOCK if blocks else 0
-    return TrunkShape(config.width, trunk.padded(x.shape[-1]), layers, config.layer_norm, block)
+    inputs, outputs = trunk.padded(x.shape[-1]), trunk.padded(outputs)
+    return TrunkShape(config.width, inputs, layers, config.layer_norm, block, outputs)
 
 
-def _packed(shape: TrunkShape, params: Any) -> tuple[Array, Array]:
+def _packed(shape: TrunkShape, params: Any) -> trunk.Parameters:
     """Weights and vectors of all layers, in the order of their use."""
     first, *others = _layers(shape, params)
     kernels = [layer["Dense_0"]["kernel"] for layer in others]
     start = first["Dense_0"]["kernel"]
     start = jnp.pad(start, [(0, shape.inputs - start.shape[0]), (0, 0)])
     vectors = [_vectors(layer, shape.norm) for layer in (first, *others)]
-    return jnp.concatenate([start, *kernels]), jnp.stack(vectors)
+    layers, head = jnp.concatenate([start, *kernels]), params["head"]
+    return trunk.Parameters(layers, jnp.stack(vectors), head["kernel"], head["bias"])
 
 
 def _layers(shape: TrunkShape, params: Any) -> list[Any]:

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <utility>
 #include <vector>
 
 #define EMULATED
@@ -14,11 +15,15 @@
 #define __global__
 #define __forceinline__ inline
 #define __restrict__
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 
+typedef unsigned int u32;
 struct Index { int x, y; };
 struct float2 { float x, y; };
+struct float4 { float x, y, z, w; };
+struct uint2 { unsigned x, y; };
 struct uint4 { unsigned x, y, z, w; };
+static uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 static float2 make_float2(float x, float y) { return {x, y}; }
 static float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 
@@ -42,10 +47,14 @@ static void wait_at(Barrier& barrier, int size) {
   while (barrier.round == round) swapcontext(&fibers[current], &scheduler);
 }
 static void __syncthreads() { wait_at(block_barrier, threads); }
+static std::vector<Barrier> group_barriers;
+static void sync_group(int group, int size) { wait_at(group_barriers.at(group), size); }
+static u32 count_up(u32* counter) { return (*counter)++; }
 static void sync_warp() { wait_at(warp_barriers[threadIdx.x / 32], 32); }
 
+static void sync_lanes() { sync_warp(); }
+
 // What the lanes of a warp show each other.
-typedef unsigned int u32;
 struct Shown { u32 r[4]; u32 b[2]; const unsigned short* at; float x; };
 static std::vector<Shown> shown;
 static Shown& lane_of_warp(int lane) { return shown[threadIdx.x / 32 * 32 + lane]; }
@@ -132,6 +141,22 @@ static void wait_for(u64* barrier, u32 phase) {
   }
 }
 
+// Groups of copies of each thread: they arrive when they must have.
+static std::vector<std::vector<std::vector<Copy>>> groups;
+static void copy_vector(void* to, const void* from) {
+  if ((uintptr_t)to % 16 || (uintptr_t)from % 16) std::abort();
+  groups[current].back().push_back({to, from, 16});
+}
+static void end_group() { groups[current].push_back({}); }
+template <int LEFT>
+static void wait_for_groups() {
+  auto& mine = groups[current];
+  while ((int)mine.size() > LEFT + 1) {
+    for (const Copy& copy : mine.front()) std::memcpy(copy.to, copy.from, copy.bytes);
+    mine.erase(mine.begin());
+  }
+}
+
 static std::vector<char> shared_memory;
 #define SHARED char* shared = (char*)(((uintptr_t)shared_memory.data() + 127) / 128 * 128);
 #include KERNELS
@@ -144,8 +169,8 @@ static void fiber_main() {
   swapcontext(&fibers[current], &scheduler);
 }
 
-static void run_grid(int blocks, int networks, int size) {
-  threads = THREADS;
+static void run_grid(int blocks, int networks, int size, int count) {
+  threads = count;
   gridDim = {blocks, networks};
   for (int y = 0; y < networks; y++)
     for (int x = 0; x < blocks; x++) {
@@ -153,7 +178,9 @@ static void run_grid(int blocks, int networks, int size) {
       shared_memory.assign(size + 128, (char)0xff);  // NaN
       fibers.assign(threads, {}), done.assign(threads, 0), shown.assign(threads, {});
       arrivals.clear();
+      groups.assign(threads, {{}});
       warp_barriers.assign(threads / 32, {});
+      group_barriers.assign(threads / 32, {});
       block_barrier = {};
       static std::vector<std::vector<char>> stacks;
       stacks.resize(threads);
@@ -176,20 +203,28 @@ static void run_grid(int blocks, int networks, int size) {
     }
 }
 
-extern "C" void forward(int blocks, int networks, int size, void** given) {
-  arguments = given;
-  entry = [] {
-    void** p = arguments;
-    trunk_forward((bf16*)p[0], (bf16*)p[1], (float*)p[2], (bf16*)p[3], (bf16*)p[4], (bf16*)p[5], (float*)p[6]);
-  };
-  run_grid(blocks, networks, size);
+struct Pointer {
+  void* at;
+  template <typename T>
+  operator T*() const { return (T*)at; }
+};
+template <typename F, int... I>
+static void call(F kernel, std::integer_sequence<int, I...>) {
+  kernel(Pointer{arguments[I]}...);
 }
+template <typename... A>
+static void run(void (*kernel)(A...)) { call(kernel, std::make_integer_sequence<int, sizeof...(A)>()); }
 
-extern "C" void backward(int blocks, int networks, int size, void** given) {
+extern "C" void launch(int blocks, int networks, int size, int count, void** given) {
   arguments = given;
-  entry = [] {
-    void** p = arguments;
-    trunk_backward((bf16*)p[0], (bf16*)p[1], (float*)p[2], (bf16*)p[3], (float*)p[4], (bf16*)p[5], (bf16*)p[6], (float*)p[7]);
-  };
-  run_grid(blocks, networks, size);
+#ifdef TRUNK_FORWARD
+  entry = [] { run(trunk_forward); };
+#endif
+#ifdef TRUNK_BACKWARD
+  entry = [] { run(trunk_backward); };
+#endif
+#ifdef TRUNK_WEIGHTS
+  entry = [] { run(trunk_weights); };
+#endif
+  run_grid(blocks, networks, size, count);
 }
