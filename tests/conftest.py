@@ -104,6 +104,18 @@ def keys_reused_on_purpose():
 
 
 @pytest.fixture
+def export_folder(tmp_path, monkeypatch):
+    """The folder of traced programs, which are kept in the test."""
+    from homing.compile import export_cache
+
+    before = jax.config.jax_compilation_cache_dir
+    monkeypatch.setattr(export_cache, "_on", True)
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    yield tmp_path / export_cache.FOLDER
+    jax.config.update("jax_compilation_cache_dir", before)
+
+
+@pytest.fixture
 def default_emitters(monkeypatch):
     """Functions jitted in the test have XLA's default emitters of fusions: for outcomes that hang on rounding."""
     options = {"xla_cpu_use_fusion_emitters": True} if "fusion_emitters" in os.environ["XLA_FLAGS"] else {}

@@ -78,7 +78,7 @@ def train(
     """
     from homing.config.presets import DEFAULT
     from homing.config.recipes import BEST, OWN_PRESET, recipe_for
-    from homing.config.run import DataFile, parse_seeds, run_config
+    from homing.config.run import DataFile, RunConfig, parse_seeds, run_config
     from homing.runs.progress import make_progress
 
     if steps is not None and "total_steps" in settings:
@@ -102,7 +102,7 @@ def train(
         seeds=parse_seeds(seeds),
         changes=changes,
         eval_env=eval_env,
-        episode_length=1000 if episode_length is None else episode_length,
+        episode_length=RunConfig.episode_length if episode_length is None else episode_length,
         physics=physics,
         reward=reward,
         env_options={} if env_options is None else env_options,

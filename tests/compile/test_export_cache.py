@@ -13,15 +13,6 @@ KEYS = jax.random.split(jax.random.key(0), 2)
 SETTINGS = {"agent": "crl", "seeds": 2}
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    before = jax.config.jax_compilation_cache_dir
-    monkeypatch.setattr(export_cache, "_on", True)
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
-    yield tmp_path / export_cache.FOLDER
-    jax.config.update("jax_compilation_cache_dir", before)
-
-
 class Counted:
     """Three small programs that count how often each is traced."""
 
@@ -56,16 +47,16 @@ def run(settings=SETTINGS):
     return {name: value.tolist() for name, value in result.items()}, sorted(counted.traced)
 
 
-def test_what_was_traced_once_is_not_traced_again(folder):
+def test_what_was_traced_once_is_not_traced_again(export_folder):
     first, traced = run()
     assert traced[:2] == ["epoch", "evaluate"]
     again, traced = run()
     assert traced == ["init"]  # for the shapes
     assert again == first
-    assert len(list(folder.iterdir())) == 3
+    assert len(list(export_folder.iterdir())) == 3
 
 
-def test_results_are_those_of_programs_that_were_not_kept(folder, monkeypatch):
+def test_results_are_those_of_programs_that_were_not_kept(export_folder, monkeypatch):
     kept, _ = run()
     monkeypatch.setattr(export_cache, "_on", False)
     plain, traced = run()
@@ -73,7 +64,7 @@ def test_results_are_those_of_programs_that_were_not_kept(folder, monkeypatch):
     assert "epoch" in traced
 
 
-def test_a_state_is_given_up_to_an_epoch(folder):
+def test_a_state_is_given_up_to_an_epoch(export_folder):
     for _ in range(2):
         compiled = Compiled(Counted().programs, KEYS, identity=SETTINGS)
         train = compiled.init()
@@ -81,13 +72,13 @@ def test_a_state_is_given_up_to_an_epoch(folder):
         assert train["x"].is_deleted()
 
 
-def test_other_settings_are_other_programs(folder):
+def test_other_settings_are_other_programs(export_folder):
     run()
     _, traced = run(SETTINGS | {"agent": "sac"})
     assert "epoch" in traced
 
 
-def test_another_source_flag_or_version_is_another_program(folder, monkeypatch):
+def test_another_source_flag_or_version_is_another_program(export_folder, monkeypatch):
     name = export_cache.store(SETTINGS).name
     assert export_cache.store(SETTINGS).name == name
     with jax.numpy_dtype_promotion("strict"):
@@ -115,9 +106,9 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_made_again(folder, damage):
+def test_a_damaged_file_is_made_again(export_folder, damage):
     first, _ = run()
-    for path in folder.iterdir():
+    for path in export_folder.iterdir():
         path.write_bytes(DAMAGES[damage](path.read_bytes()))
     again, traced = run()
     assert again == first
@@ -125,16 +116,16 @@ def test_a_damaged_file_is_made_again(folder, damage):
     assert run()[1] == ["init"]
 
 
-def test_a_folder_that_cannot_be_written_to_costs_only_time(folder):
-    folder.write_text("a file, where the folder should be")
+def test_a_folder_that_cannot_be_written_to_costs_only_time(export_folder):
+    export_folder.write_text("a file, where the folder should be")
     assert run() == run()
 
 
-def test_old_files_go(folder, monkeypatch):
+def test_old_files_go(export_folder, monkeypatch):
     monkeypatch.setattr(export_cache, "KEPT", 4)
     for agent in ("crl", "sac", "td3"):
         run(SETTINGS | {"agent": agent})
-    assert len(list(folder.iterdir())) == 4
+    assert len(list(export_folder.iterdir())) == 4
 
 
 def test_only_the_command_line_keeps_traces(tmp_path):
@@ -148,7 +139,7 @@ def test_identity_is_all_but_names_of_seeds_and_saving():
     assert identity(one) != identity(run_config("crl", "reacher", seeds=(0, 1), changes={"gamma": 0.9}))
 
 
-def test_what_cannot_be_exported_is_traced_every_time(folder, monkeypatch):
+def test_what_cannot_be_exported_is_traced_every_time(export_folder, monkeypatch):
     def refused(*args, **kwargs):
         raise ValueError("custom calls without compatibility guarantees")
 
@@ -157,4 +148,4 @@ def test_what_cannot_be_exported_is_traced_every_time(folder, monkeypatch):
     again, traced = run(SETTINGS | {"agent": "sac"})
     assert again == first
     assert "epoch" in traced
-    assert len(list(folder.iterdir())) == 3
+    assert len(list(export_folder.iterdir())) == 3

@@ -3,22 +3,11 @@
 import subprocess
 import sys
 
-import jax
 import numpy as np
-import pytest
 
 from homing.compile import export_cache
 from homing.play.simulation import Simulation
 from homing.play.sources import Choice, make_actor
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    before = jax.config.jax_compilation_cache_dir
-    monkeypatch.setattr(export_cache, "_on", True)
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
-    yield tmp_path / export_cache.FOLDER
-    jax.config.update("jax_compilation_cache_dir", before)
 
 
 def test_what_the_page_does_not_need_at_first_is_not_loaded():
@@ -39,10 +28,10 @@ def way(sim, steps=10):
     return np.array(found)
 
 
-def test_a_second_start_traces_nothing_and_goes_the_same_way(folder, monkeypatch):
+def test_a_second_start_traces_nothing_and_goes_the_same_way(export_folder, monkeypatch):
     actor = make_actor(Choice("point_u_maze"))
     first = way(Simulation(actor))
-    assert {path.name.split("-", 1)[1] for path in folder.iterdir()} == {
+    assert {path.name.split("-", 1)[1] for path in export_folder.iterdir()} == {
         "play-reset",
         "play-step",
         "play-push",
@@ -57,7 +46,7 @@ def test_a_second_start_traces_nothing_and_goes_the_same_way(folder, monkeypatch
     np.testing.assert_array_equal(way(Simulation(actor)), first)
 
 
-def test_what_differs_has_programs_of_its_own(folder):
+def test_what_differs_has_programs_of_its_own(export_folder):
     identities = [
         Simulation._identity(_bare(make_actor(choice)))
         for choice in (

@@ -84,7 +84,7 @@ class SRLConfig:
         bounds.check(self)
         ratios = {name: getattr(self, name) for name in ("future_ratio", "current_ratio", "episode_ratio")}
         # In a population some of them are traced; they were checked as plain numbers before.
-        if all(isinstance(ratio, float) for ratio in ratios.values()) and sum(ratios.values()) > 1 + 1e-6:
+        if all(isinstance(ratio, float) for ratio in ratios.values()) and math.fsum(ratios.values()) > 1:
             named = ", ".join(f"{name} {ratio}" for name, ratio in ratios.items())
             raise ConfigError(f"{named}: they must be at most 1 together")
 

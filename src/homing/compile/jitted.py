@@ -97,20 +97,21 @@ def lower_arrays(
     args: its arguments or their shapes; neither they nor the program are traced where the store has it already
     """
 
-    def flat(structure: Any) -> Callable[..., list[Any]]:
-        return lambda *leaves: jax.tree.leaves(fn(*jax.tree.unflatten(structure, leaves)))
+    def flat() -> tuple[Any, list[Any]]:
+        leaves, structure = jax.tree.flatten(args())
+        return jax.jit(lambda *leaves: jax.tree.leaves(fn(*jax.tree.unflatten(structure, leaves)))), leaves
 
     def make() -> tuple[Any, None]:
-        leaves, structure = jax.tree.flatten(args())
-        return jax.export.export(jax.jit(flat(structure)), disabled_checks=UNCHECKED)(*leaves), None
+        jitted, leaves = flat()
+        return jax.export.export(jitted, disabled_checks=UNCHECKED)(*leaves), None
 
     if kept is not None:
         with contextlib.suppress(ValueError):  # it calls a library that exported programs may not rely on
             exported, _ = kept.exported(name, make)
             shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in exported.in_avals]
             return jax.jit(exported.call).lower(*shapes)
-    leaves, structure = jax.tree.flatten(args())
-    return jax.jit(flat(structure)).lower(*leaves)
+    jitted, leaves = flat()
+    return jitted.lower(*leaves)
 
 
 def metrics_of(result: Any) -> Mapping[str, Any]:

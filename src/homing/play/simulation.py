@@ -100,10 +100,8 @@ class Simulation:
     def step(self) -> Snapshot:
         """One step of the policy towards the goal."""
         self.steps += 1
-        plan, leaves = (
-            jax.tree.structure(self.plan),
-            self._step(self.learner, self.state, self.plan, self._aim(), self._key, np.int32(self.steps)),
-        )
+        plan = jax.tree.structure(self.plan)
+        leaves = self._step(self.learner, self.state, self.plan, self._aim(), self._key, np.int32(self.steps))
         self.plan = jax.tree.unflatten(plan, leaves[: plan.num_leaves])
         self.state, arrays = self._unpacked(leaves[plan.num_leaves :])
         self.snapshot = self._seen(arrays)
