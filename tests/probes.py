@@ -50,6 +50,8 @@ class Probe:
         fields = {field.name: 0 for field in dataclasses.fields(EnvState)}
         return EnvState(**(fields | {"clock": None}))
 
+    splits_episodes = False
+
     @property
     def goal_groups(self) -> GoalGroups:
         return GoalGroups(("near", "far"), edges=np.array([0.0, 0.5, np.inf]))

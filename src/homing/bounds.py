@@ -124,7 +124,7 @@ BOUNDS: dict[str, dict[str, Range]] = {
     "FreeCells": {"spread": LENGTH},
     "CellPairs": {"least": COUNT, "most": COUNT, "spread": LENGTH},
     "InReach": {"apart": LENGTH},
-    "GoalOptions": {"renew": COUNT},
+    "GoalOptions": {"renew": COUNT, "hold": COUNT},
     "Panda": _PANDA | {"start_noise": Range(0, 0.5)},
     "PandaHand": _PANDA,
     "Cube": {

@@ -49,6 +49,17 @@ def after_step(plan: ActionPlan | None, ended: Array) -> ActionPlan | None:
     return None if plan is None else plan.replace(used=jnp.where(ended, 0, plan.used))
 
 
+def renewed(after: EnvState) -> Array:
+    """[N] bool: another goal is commanded from here on."""
+    return jnp.any(after.obs.goal != after.next_obs.goal, axis=-1)
+
+
+def split_transition(before: EnvState, action: Array, after: EnvState) -> Segment:
+    """What replay keeps of a step where a new goal begins a new episode."""
+    kept = transition(before, action, after)
+    return kept.replace(last=kept.last | renewed(after))
+
+
 def transition(before: EnvState, action: Array, after: EnvState) -> Segment:
     """What replay keeps of a step."""
     return Segment(

@@ -44,6 +44,7 @@ class GoalEnv:
         check_value("episode_length", episode_length)
         for threshold in (spec.task.within, *spec.task.margins.values()):
             check_value("within", threshold)
+        spec.goals.check()
         check_reward(id, spec, reward)
         self.id, self.num_envs, self.episode_length = id, int(num_envs), int(episode_length)
         self.task, self.dense = spec.task, spec.body.dense
@@ -157,6 +158,11 @@ class GoalEnv:
         return next_goals(self.task, self.scene.spec.arena, key, achieved_goal)
 
     @property
+    def splits_episodes(self) -> bool:
+        """Whether replay treats steps with another commanded goal as another episode."""
+        return self.scene.spec.goals.split
+
+    @property
     def goal_groups(self) -> GoalGroups:
         """Groups of goals by which evaluations are broken down."""
         return goal_groups(self.scene.spec)
@@ -205,8 +211,8 @@ class GoalEnv:
         options = self.scene.spec.goals
         if options.renew is None:
             return state
-        k_next, k_goals = jax.random.split(state.key)
-        due = options.due(state.steps, state.metrics["success"])
+        k_next, k_goals, k_due = jax.random.split(state.key, 3)
+        due = options.due(k_due, state.steps, state.metrics["success"])
         goals = self.next_goals(k_goals, state.achieved_goal)
         goal = reset_pool.where_envs(due, goals, state.obs.goal)
         return state.replace(obs=state.obs.replace(goal=goal), key=k_next)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from homing import bounds
 from homing.envs.arenas import Arena
 from homing.envs.tasks.base import Task, next_goal, point_distances
+from homing.errors import ConfigError, shown
 from homing.types import Array, Key
 
 # Candidate goals; the first that is not reached yet is used.
@@ -21,19 +22,36 @@ CANDIDATES = 8
 class GoalOptions:
     """When a new goal is commanded.
 
-    renew: inside of an episode, every so many steps or "reached": as soon as the goal is reached; None: never
+    renew: inside of an episode, every so many steps or "reached": when the goal is reached; None: never
+    hold:  steps at the goal, on average, until "reached" commands the next one; 1: at once
+    split: a new goal ends an episode for replay: relabelled goals, and the times until they are reached, are those of
+           steps with the same commanded goal. The robot itself goes on.
     """
 
     renew: int | Literal["reached"] | None = None
+    hold: int = 1
+    split: bool = False
 
     def __post_init__(self) -> None:
         bounds.check(self)
 
-    def due(self, steps: Array, success: Array) -> Array:
+    def check(self) -> None:
+        """Refuse options that do not go together; they are set one by one."""
+        if self.hold > 1 and self.renew != "reached":
+            raise ConfigError(f"goals.hold={self.hold} needs goals.renew=reached, not {shown(self.renew)}")
+        if self.split and self.renew is None:
+            raise ConfigError(
+                "goals.split=true needs goals that change: goals.renew=reached, or a number of steps"
+            )
+
+    def due(self, key: Key, steps: Array, success: Array) -> Array:
         """Which environments get a new goal, bool [N], after `steps` [N] of their episodes."""
-        if self.renew == "reached":
-            return success > 0
-        return jnp.zeros(steps.shape, bool) if self.renew is None else steps % self.renew == 0
+        if self.renew is None:
+            return jnp.zeros(steps.shape, bool)
+        if self.renew != "reached":
+            return steps % self.renew == 0
+        reached = success > 0
+        return reached & jax.random.bernoulli(key, 1 / self.hold, steps.shape) if self.hold > 1 else reached
 
 
 def next_goals(task: Task, arena: Arena, key: Key, achieved: Array) -> Array:

@@ -15,7 +15,7 @@ from homing.config.offpolicy import Plan, TrainConfig
 from homing.config.plan import Sizes
 from homing.data import replay
 from homing.data.replay import EpisodeIndex, ReplayBuffer, Stored
-from homing.data.rollout import unroll
+from homing.data.rollout import split_transition, transition, unroll
 from homing.data.view import EnvRewards, ReplayView
 from homing.envs.base import GoalEnv
 from homing.networks import depth_of
@@ -86,7 +86,8 @@ class OffPolicy:
             return jnp.where(greedy, self.agent.act(train.learner, obs, k_action, explore=False), action)
 
         length, chunk = config.unroll_length, self.agent.chunk
-        env, segment = unroll(self.env, train.env, policy, key, length, chunk=chunk)
+        record = split_transition if self.env.splits_episodes else transition
+        env, segment = unroll(self.env, train.env, policy, key, length, record, chunk=chunk)
         learner = self.agent.observe(train.learner, segment.obs, segment.achieved_goal)
         buffer = replay.insert(train.replay, segment, iteration)
         return train.replace(env=env, replay=buffer, learner=learner)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from homing.agents import OnPolicyAgent
 from homing.config.onpolicy import OnPolicyConfig, OnPolicyPlan
-from homing.data.rollout import unroll
+from homing.data.rollout import renewed, unroll
 from homing.envs.base import GoalEnv
 from homing.training.loop import (
     SPREAD,
@@ -83,7 +83,6 @@ class OnPolicy:
 def _row(before: EnvState, choice: Array, after: EnvState) -> Rollout:
     # Where a new goal is commanded inside of an episode, what follows says nothing about the old one: advantages are
     # cut there, and bootstrap from where the action led, with the goal that it was chosen for.
-    renewed = jnp.any(after.obs.goal != after.next_obs.goal, axis=-1)
     return Rollout(
         obs=before.obs,
         choice=choice,
@@ -91,7 +90,7 @@ def _row(before: EnvState, choice: Array, after: EnvState) -> Rollout:
         achieved_goal=after.achieved_goal,
         reward=after.reward,
         discount=1 - after.terminated.astype(jnp.float32),
-        last=after.ended | renewed,
+        last=after.ended | renewed(after),
     )
 
 
