@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <utility>
 #include <vector>
 
 #define EMULATED
@@ -14,12 +15,14 @@
 #define __global__
 #define __forceinline__ inline
 #define __restrict__
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 
 struct Index { int x, y; };
 struct float2 { float x, y; };
 struct uint4 { unsigned x, y, z, w; };
 static float2 make_float2(float x, float y) { return {x, y}; }
+static uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+static int min(int a, int b) { return a < b ? a : b; }
 static float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 
 // Fibers.
@@ -30,7 +33,7 @@ static std::vector<char> done;
 static int current, threads;
 struct Barrier { int waiting = 0, round = 0; };
 static Barrier block_barrier;
-static std::vector<Barrier> warp_barriers;
+static std::vector<Barrier> warp_barriers, group_barriers, named_barriers;
 
 static void wait_at(Barrier& barrier, int size) {
   const int round = barrier.round;
@@ -43,6 +46,12 @@ static void wait_at(Barrier& barrier, int size) {
 }
 static void __syncthreads() { wait_at(block_barrier, threads); }
 static void sync_warp() { wait_at(warp_barriers[threadIdx.x / 32], 32); }
+static void sync_warpgroup() { wait_at(group_barriers[threadIdx.x / 128], 128); }
+static void sync_threads(int barrier, int size) { wait_at(named_barriers.at(barrier), size); }
+static void show_arrival(int barrier, int size) {
+  Barrier& named = named_barriers.at(barrier);
+  if (++named.waiting == size) named.waiting = 0, named.round++;
+}
 
 // What the lanes of a warp show each other.
 typedef unsigned int u32;
@@ -98,6 +107,58 @@ static void multiply_add(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   }
   sync_warp();
 }
+static void multiply_small(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply_add(c, a, b0, b1); }
+static u32 transpose(u32 x) {
+  lane_of_warp(lane_id()).r[0] = x;
+  sync_warp();
+  u32 made = 0;
+  for (int h = 0; h < 2; h++) {
+    const int row = lane_id() % 4 * 2 + h, col = lane_id() / 4;
+    const u32 word = lane_of_warp(row * 4 + col / 2).r[0];
+    made |= (col % 2 ? word >> 16 : word & 0xffff) << 16 * h;
+  }
+  sync_warp();
+  return made;
+}
+static float tanh_of(float x) { return std::tanh(x); }
+
+// Products of a warpgroup, done at once: left operands in registers, or both in memory, in blocks of 8 x 8.
+struct Matrix { const unsigned short* at; u32 along, across; };
+static Matrix matrix(const unsigned short* p, u32 along, u32 across) {
+  if ((uintptr_t)p % 16) std::abort();
+  return {p, along, across};
+}
+static float entry_of(const Matrix& m, int k, int i, bool k_inside) {
+  const int inside = k_inside ? i % 8 * 8 + k % 8 : k % 8 * 8 + i % 8;
+  return widen(m.at[k / 8 * (m.along / 2) + i / 8 * (m.across / 2) + inside]);
+}
+static void start_products() {}
+static void end_products() {}
+template <int PENDING> static void wait_products() {}
+static void take_registers() {}
+static void give_registers() {}
+template <int TRANSPOSED, int HALF>
+static void multiply(float (&d)[HALF], const u32* a, Matrix b) {
+  std::memcpy(lane_of_warp(lane_id()).r, a, 16);
+  sync_warpgroup();
+  for (int i = 0; i < HALF; i++) {
+    const int row = lane_id() / 4 + i % 4 / 2 * 8, col = i / 4 * 8 + lane_id() % 4 * 2 + i % 2;
+    for (int k = 0; k < 16; k++) {
+      const Shown& left = lane_of_warp(row % 8 * 4 + k % 8 / 2);
+      d[i] += half_of(left.r[row / 8 + k / 8 * 2], k % 2) * entry_of(b, k, col, TRANSPOSED);
+    }
+  }
+  sync_warpgroup();
+}
+template <int HALF>
+static void multiply(float (&d)[HALF], Matrix a, Matrix b) {
+  for (int i = 0; i < HALF; i++) {
+    const int row = threadIdx.x % 128 / 32 * 16 + lane_id() / 4 + i % 4 / 2 * 8, col = i / 4 * 8 + lane_id() % 4 * 2 + i % 2;
+    for (int k = 0; k < 16; k++) d[i] += entry_of(a, k, row, false) * entry_of(b, k, col, false);
+  }
+  sync_warpgroup();
+}
+
 static float across(float x, int mask) {
   lane_of_warp(lane_id()).x = x;
   sync_warp();
@@ -106,29 +167,49 @@ static float across(float x, int mask) {
   return other;
 }
 
-// Copies arrive when they are waited for, as late as they may.
+// Barriers that count arrivals and bytes. Every second copy arrives at once, the others when they are waited for, as late as
+// they may: what is read too early, and what is overwritten too early, is wrong.
 typedef unsigned long long u64;
-struct Copy { void* to; const void* from; u32 bytes; };
-struct Arrivals { u32 announced = 0, phase = 0; std::vector<Copy> copies; };
+struct Copy { void* to; const void* from; u32 bytes; bool done; };
+static bool at_once;
+struct Arrivals { u32 count, missing, announced = 0, phase = 0; std::vector<Copy> copies; };
 static std::map<u64*, Arrivals> arrivals;
-static void start_barrier(u64* barrier) { arrivals[barrier] = {}; }
+static void start_barrier(u64* barrier, u32 count = 1) { arrivals[barrier] = {count, count}; }
 static void show_barriers() {}
-static void announce(u64* barrier, u32 bytes) { arrivals.at(barrier).announced += bytes; }
+static void end_phase(Arrivals& all) {
+  for (const Copy& copy : all.copies) {
+    if (!copy.done) std::memcpy(copy.to, copy.from, copy.bytes);
+    all.announced -= copy.bytes;
+  }
+  if (all.announced) std::abort();
+  all.copies.clear();
+  all.missing = all.count;
+  all.phase++;
+}
+static void arrive(u64* barrier) {
+  Arrivals& all = arrivals.at(barrier);
+  if (!all.missing) std::abort();
+  if (--all.missing == 0 && !all.announced) end_phase(all);
+}
+static void announce(u64* barrier, u32 bytes) {
+  arrivals.at(barrier).announced += bytes;
+  arrive(barrier);
+}
 static void copy(void* to, const void* from, u32 bytes, u64* barrier) {
   if ((uintptr_t)to % 16 || (uintptr_t)from % 16 || bytes % 16) std::abort();
-  arrivals.at(barrier).copies.push_back({to, from, bytes});
+  at_once = !at_once;
+  if (at_once) std::memcpy(to, from, bytes);
+  arrivals.at(barrier).copies.push_back({to, from, bytes, at_once});
 }
 static void wait_for(u64* barrier, u32 phase) {
   Arrivals& all = arrivals.at(barrier);
+  u32 bytes = 0;
   while (all.phase % 2 == phase % 2) {
-    if (!all.announced) {
-      swapcontext(&fibers[current], &scheduler);
-      continue;
-    }
-    for (const Copy& copy : all.copies) std::memcpy(copy.to, copy.from, copy.bytes), all.announced -= copy.bytes;
-    if (all.announced) std::abort();
-    all.copies.clear();
-    all.phase++;
+    bytes = 0;
+    for (const Copy& copy : all.copies) bytes += copy.bytes;
+    // All lanes of a warp may copy: what was announced is complete when the last of them has.
+    if (all.missing || bytes < all.announced) swapcontext(&fibers[current], &scheduler);
+    else end_phase(all);
   }
 }
 
@@ -144,8 +225,8 @@ static void fiber_main() {
   swapcontext(&fibers[current], &scheduler);
 }
 
-static void run_grid(int blocks, int networks, int size) {
-  threads = THREADS;
+static void run_grid(int blocks, int networks, int size, int count) {
+  threads = count;
   gridDim = {blocks, networks};
   for (int y = 0; y < networks; y++)
     for (int x = 0; x < blocks; x++) {
@@ -154,6 +235,8 @@ static void run_grid(int blocks, int networks, int size) {
       fibers.assign(threads, {}), done.assign(threads, 0), shown.assign(threads, {});
       arrivals.clear();
       warp_barriers.assign(threads / 32, {});
+      group_barriers.assign(threads / 128 + 1, {});
+      named_barriers.assign(16, {});
       block_barrier = {};
       static std::vector<std::vector<char>> stacks;
       stacks.resize(threads);
@@ -176,20 +259,19 @@ static void run_grid(int blocks, int networks, int size) {
     }
 }
 
-extern "C" void forward(int blocks, int networks, int size, void** given) {
-  arguments = given;
-  entry = [] {
-    void** p = arguments;
-    trunk_forward((bf16*)p[0], (bf16*)p[1], (float*)p[2], (bf16*)p[3], (bf16*)p[4], (bf16*)p[5], (float*)p[6]);
-  };
-  run_grid(blocks, networks, size);
-}
+struct Pointer {
+  void* at;
+  template <typename T>
+  operator T*() const { return (T*)at; }
+};
+template <typename F, int... I>
+static void call(F kernel, std::integer_sequence<int, I...>) { kernel(Pointer{arguments[I]}...); }
+template <typename... A>
+static void run(void (*kernel)(A...)) { call(kernel, std::make_integer_sequence<int, sizeof...(A)>()); }
 
-extern "C" void backward(int blocks, int networks, int size, void** given) {
+// ENTRY is the kernel's name.
+extern "C" void launch(int blocks, int networks, int size, int count, void** given) {
   arguments = given;
-  entry = [] {
-    void** p = arguments;
-    trunk_backward((bf16*)p[0], (bf16*)p[1], (float*)p[2], (bf16*)p[3], (float*)p[4], (bf16*)p[5], (bf16*)p[6], (float*)p[7]);
-  };
-  run_grid(blocks, networks, size);
+  entry = [] { run(ENTRY); };
+  run_grid(blocks, networks, size, count);
 }

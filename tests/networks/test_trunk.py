@@ -1,19 +1,16 @@
 """Whole-network kernels: the CUDA source on an emulated device, and the operation around it against plain layers."""
 
-import ctypes
-import functools
-import shutil
-import subprocess
-from pathlib import Path
+import dataclasses
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from kernel_emulator import emulated_call
 from trunk_reference import REFERENCE
 
 from homing.compile import cuda
-from homing.networks import MLP, Member, NetConfig, Stack, modules, trunk, trunk_passes
+from homing.networks import MLP, Member, NetConfig, Stack, trunk, trunk_passes
 from homing.networks.trunk_passes import Tiling, TrunkShape
 
 RESIDUAL = NetConfig(width=64, depth=4, layer_norm=True, residual="blocks", dtype="bfloat16")
@@ -44,7 +41,6 @@ TILINGS = [
         TrunkShape(width=576, inputs=64, layers=1, norm=True, block=0), rows=16, span=16, depth=32, stages=3
     ),
 ]
-HERE = Path(__file__).parent
 
 
 def distance(a, b) -> float:
@@ -58,27 +54,8 @@ def distance(a, b) -> float:
 
 @pytest.fixture(scope="module")
 def emulated(tmp_path_factory):
-    """The kernels of a shape as functions of NumPy arrays, compiled for the CPU."""
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no C++ compiler")
-    folder = tmp_path_factory.mktemp("emulated")
-
-    @functools.cache
-    def library(tiles: Tiling) -> ctypes.CDLL:
-        defines = tiles.defines("trunk_forward") | tiles.defines("trunk_backward")
-        source = Path(trunk.__file__).parent / "trunk.cu"
-        out = folder / f"{len(list(folder.iterdir()))}.so"
-        flags = ["-O1", "-shared", "-fPIC", "-std=c++17", "-w", f'-DKERNELS="{source}"']
-        flags += [f"-D{name}={value}" for name, value in defines.items()]
-        subprocess.run([compiler, *flags, HERE / "emulated_kernels.cpp", "-o", out], check=True)
-        return ctypes.CDLL(str(out))
-
-    def run(tiles: Tiling, entry: str, networks: int, batch: int, arrays: list[np.ndarray]) -> None:
-        pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
-        getattr(library(tiles), entry)(batch // tiles.rows, networks, tiles.shared_bytes, pointers)
-
-    return run
+    """`cuda.call` on an emulated device."""
+    return emulated_call(tmp_path_factory.mktemp("emulated"))
 
 
 def example(shape: TrunkShape, networks: int, batch: int):
@@ -91,24 +68,9 @@ def example(shape: TrunkShape, networks: int, batch: int):
     return x, weights, jnp.asarray(vectors, jnp.float32)
 
 
-def buffer(like) -> np.ndarray:
-    """Memory for an output, full of NaN."""
-    kind = np.uint16 if like.dtype == jnp.bfloat16 else np.float32
-    return np.full(like.shape, 0xFFFF if kind == np.uint16 else np.nan, kind)
-
-
 def padded(array):
     """Rows as the kernels keep them, with NaN where nothing may be read."""
     return jnp.pad(array, [(0, 0)] * 3 + [(0, trunk_passes.PADDING)], constant_values=jnp.nan)
-
-
-def bits(array) -> np.ndarray:
-    array = np.ascontiguousarray(array)
-    return array.view(np.uint16) if array.dtype == jnp.bfloat16 else array
-
-
-def floats(array: np.ndarray) -> np.ndarray:
-    return array.view(jnp.bfloat16).astype(np.float32) if array.dtype == np.uint16 else array
 
 
 @pytest.mark.parametrize("tiles", TILINGS, ids=lambda tiles: f"{tiles.shape.width}-{tiles.rows}")
@@ -117,25 +79,26 @@ def test_the_kernels_compute_what_their_reference_does(emulated, tiles):
     networks, batch = (2, 2 * tiles.rows) if tiles.rows * shape.width < 5000 else (1, tiles.rows)
     x, weights, vectors = example(shape, networks, batch)
     out, saved = REFERENCE.forward(shape, x, weights, vectors)
-    outputs = [buffer(a) for a in (out, saved.inputs, padded(saved.normed), saved.inverse)]
-    given = [bits(x), bits(trunk_passes._row_tiles(weights)), bits(vectors)]
-    emulated(tiles, "forward", networks, batch, [*given, *outputs])
-    outputs[2] = outputs[2][..., : shape.width]
-    for made, expected in zip(outputs, (out, *saved), strict=True):
-        if made.ndim == 3 and not shape.norm and made.dtype == np.float32:
+    launch = cuda.Launch((batch // tiles.rows, networks, 1), tiles.threads, tiles.shared_bytes)
+    run = lambda entry, outputs, *given: emulated(
+        cuda.kernel("homing.networks", "trunk.cu", entry, tiles.defines(entry)), launch, outputs, *given
+    )
+    expected = out, saved.inputs, padded(saved.normed), saved.inverse
+    made = run("trunk_forward", expected, x, trunk_passes._row_tiles(weights), vectors)
+    for own, exact in zip(made, (out, *saved), strict=True):
+        if own.ndim == 3 and not shape.norm and own.dtype == np.float32:
             continue  # without a LayerNorm there is no deviation to keep
-        assert distance(floats(made), expected) < 2e-3
+        assert distance(own[..., : exact.shape[-1]], exact) < 2e-3
 
     gradient = jnp.asarray(np.random.default_rng(1).normal(size=out.shape), jnp.bfloat16)
     first, others, d_vectors = REFERENCE.backward(shape, gradient, weights, vectors, saved)
-    sums = np.full((networks, batch // tiles.span, *d_vectors.shape[1:]), np.nan, np.float32)
-    outputs = [buffer(first), buffer(others), sums]
+    sums = jax.ShapeDtypeStruct((networks, batch // tiles.span, *d_vectors.shape[1:]), jnp.float32)
     columns = trunk_passes._column_tiles(weights[:, shape.inputs :], shape, tiles.depth)
-    given = [bits(a) for a in (gradient, columns, vectors, padded(saved.normed), saved.inverse)]
-    emulated(tiles, "backward", networks, batch, [*given, *outputs])
-    assert distance(floats(outputs[0]), first) < 2e-3
-    assert distance(floats(outputs[1]), others) < 2e-3
-    assert distance(sums.sum(axis=1), d_vectors) < 2e-3
+    given = gradient, columns, vectors, padded(saved.normed), saved.inverse
+    made = run("trunk_backward", (first, others, sums), *given)
+    assert distance(made[0], first) < 2e-3
+    assert distance(made[1], others) < 2e-3
+    assert distance(made[2].sum(axis=1), d_vectors) < 2e-3
 
 
 # The operation, with the reference in place of the kernels.
@@ -158,7 +121,7 @@ def loss_of(module: MLP):
 
 
 def in_float32(config: NetConfig) -> NetConfig:
-    return modules.dataclasses.replace(config, dtype="float32")
+    return dataclasses.replace(config, dtype="float32")
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -233,7 +196,7 @@ def test_a_nan_in_one_seed_stays_there(fused):
     [
         (RESIDUAL, 64),  # too few rows
         (in_float32(RESIDUAL), 128),
-        (modules.dataclasses.replace(RESIDUAL, activation="relu"), 128),
+        (dataclasses.replace(RESIDUAL, activation="relu"), 128),
     ],
 )
 def test_other_networks_are_left_to_the_compiler(config, rows, fused):

@@ -130,7 +130,8 @@ def shared_memory() -> int:
 def ptx(kernel: Kernel, capability: tuple[int, ...]) -> str:
     """A kernel's PTX for cards of this compute capability."""
     source = importlib.resources.files(kernel.package).joinpath(kernel.file).read_text()
-    target = "".join(map(str, capability))
+    # With what only this generation of cards has: the matrix units of Hopper.
+    target = "".join(map(str, capability)) + ("a" if capability == (9, 0) else "")
     options = [f"--gpu-architecture=compute_{target}", "--std=c++17", "-w"]
     options += [f"-D{name}={value}" for name, value in kernel.defines]
     return _compile(source, kernel.file, options)

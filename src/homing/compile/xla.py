@@ -56,12 +56,16 @@ def kernels() -> bool:
     return _allowed() and _has_triton()
 
 
-def cuda_kernels(asked_for: bool = False, oldest: tuple[int, int] = HOPPER) -> bool:
-    """The same for kernels in CUDA; those of networks need what Hopper cards have.
+def cuda_kernels(
+    asked_for: bool = False, oldest: tuple[int, int] = HOPPER, newest: tuple[int, ...] | None = None
+) -> bool:
+    """The same for kernels in CUDA; those of networks need what Hopper cards have, and some what no later card has.
 
     `asked_for`: those that were seen to be faster in parts of the benchmark only.
     """
-    return _allowed(asked_for) and cuda.capability() >= oldest and cuda.library() is not None
+    found = cuda.capability()
+    fits = found >= oldest and (newest is None or found <= newest)
+    return _allowed(asked_for) and fits and cuda.library() is not None
 
 
 def _allowed(asked_for: bool = False) -> bool:

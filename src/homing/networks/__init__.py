@@ -1,10 +1,9 @@
 """Network modules, stacks of networks, and the optimiser step."""
 
-from homing.networks.modules import (
+from homing.networks.modules import MLP, Dense
+from homing.networks.net_config import (
     ACTIVATIONS,
     COMPUTE_DTYPES,
-    MLP,
-    Dense,
     NetConfig,
     depth_of,
     nets_of,

@@ -2,90 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from homing import bounds
-from homing.errors import ConfigError, unknown
-from homing.networks import trunk
-from homing.networks.trunk_passes import TrunkShape
+from homing.networks import fused, kernel_layout, trunk
+from homing.networks.net_config import ACTIVATIONS, COMPUTE_DTYPES, LAYERS_PER_BLOCK, NetConfig
 from homing.types import Array
-
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "swish": nn.swish,
-    "relu": nn.relu,
-    "elu": nn.elu,
-    "gelu": nn.gelu,
-    "tanh": jnp.tanh,
-}
-
-COMPUTE_DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 
 # U(±1/√fan_in), as a variance: that of U(±b) is b²/3.
 KERNEL_INIT = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 
-LAYERS_PER_BLOCK = 4
 MAX_UNROLLED_BLOCKS = 16
-MAX_PLAIN = 256  # layers without skip connections
-
-
-@dataclasses.dataclass(frozen=True)
-class NetConfig:
-    """Architecture of one network."""
-
-    width: int = 256
-    """Units of each hidden layer."""
-    depth: int = 2
-    """Hidden layers; with residual blocks a multiple of four, not counting the stem."""
-    activation: str = "swish"
-    """One of swish, relu, elu, gelu, tanh."""
-    layer_norm: bool = False
-    """LayerNorm before every activation."""
-    residual: Literal["none", "blocks"] = "none"
-    """blocks: a stem, then a skip connection around every four layers."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Compute dtype of the layers; parameters are float32."""
-
-    def __post_init__(self) -> None:
-        bounds.check(self)
-        if self.activation not in ACTIVATIONS:
-            raise unknown("activation", self.activation, ACTIVATIONS)
-        if self.residual == "none" and self.depth > MAX_PLAIN:
-            raise ConfigError(
-                f"depth must be at most {MAX_PLAIN} without residual blocks, not {self.depth}; "
-                "each layer is compiled by itself, and gradients vanish long before: use residual blocks"
-            )
-        if self.residual == "blocks" and self.depth % LAYERS_PER_BLOCK:
-            near = max(LAYERS_PER_BLOCK, round(self.depth / LAYERS_PER_BLOCK) * LAYERS_PER_BLOCK)
-            raise ConfigError(
-                f"residual blocks have four layers: depth {self.depth} is not a multiple; nearest: {near}"
-            )
-
-
-def nets_of(settings: Any) -> dict[str, NetConfig]:
-    """The network configs among an agent's settings, by name."""
-    found = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
-    return {name: value for name, value in found.items() if isinstance(value, NetConfig)}
-
-
-def with_nets(settings: Any, changes: Mapping[str, Any]) -> Any:
-    """An agent's settings with the same changes in all its networks."""
-    if "dtype" in changes and changes["dtype"] not in COMPUTE_DTYPES:
-        raise unknown("network dtype", changes["dtype"], COMPUTE_DTYPES)
-    nets = {name: dataclasses.replace(net, **changes) for name, net in nets_of(settings).items()}
-    return dataclasses.replace(settings, **nets)
-
-
-def depth_of(agent: Any) -> int:
-    """Hidden layers of an agent's deepest network; 0 if its settings have no network."""
-    settings = getattr(agent, "config", None)
-    nets = nets_of(settings) if dataclasses.is_dataclass(settings) else {}
-    return max((net.depth for net in nets.values()), default=0)
+MIN_ROWS = 128  # of a batch for kernels of our own; fewer leave most of a GPU idle either way
 
 
 @jax.custom_vjp
@@ -160,12 +91,25 @@ class MLP(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
+        if self._by_kernels(x):
+            shape = kernel_layout.fused_shape(self.config, x.shape[-1], self.outputs)
+            if (whole := fused.passes(shape)) is not None:
+                params = self.variables["params"]
+                return fused.apply(whole, shape, x, kernel_layout.fused_parameters(shape, params))
         return Dense(self.outputs, name="head")(self._features(x))
 
+    def _by_kernels(self, x: Array) -> bool:
+        """Whether kernels of our own may compute it: in bfloat16, with swish, and for a batch that is worth it."""
+        config, rows = self.config, x.size // x.shape[-1]
+        fits = config.dtype == "bfloat16" and config.activation == "swish" and rows >= MIN_ROWS
+        return fits and not self.is_initializing()
+
     def _features(self, x: Array) -> Array:
-        shape = _trunk_shape(self.config, x)
-        if shape is not None and not self.is_initializing() and (kernels := trunk.passes(shape)) is not None:
-            return trunk.apply(kernels, shape, x, *_packed(shape, self.variables["params"]))
+        if self._by_kernels(x):
+            shape = kernel_layout.trunk_shape(self.config, x.shape[-1])
+            if (hidden := trunk.passes(shape)) is not None:
+                packed = kernel_layout.trunk_parameters(shape, self.variables["params"])
+                return trunk.apply(hidden, shape, x, *packed)
         x = x.astype(COMPUTE_DTYPES[self.config.dtype])
         if self.config.residual == "blocks":
             return self._blocks(Layer(self.config, name="stem")(x))
@@ -185,42 +129,3 @@ class MLP(nn.Module):
             unroll=count if count <= MAX_UNROLLED_BLOCKS else 1,
         )
         return scanned(self.config, name="blocks")(x)[0]
-
-
-# The same parameters for `homing.networks.trunk`.
-
-
-def _trunk_shape(config: NetConfig, x: Array) -> TrunkShape | None:
-    """Shape of a network that our kernels can compute: bfloat16, swish, and a batch that is worth it."""
-    if config.dtype != "bfloat16" or config.activation != "swish" or x.size < trunk.MIN_ROWS * x.shape[-1]:
-        return None
-    blocks = config.residual == "blocks"
-    layers = config.depth if blocks else config.depth - 1
-    block = LAYERS_PER_BLOCK if blocks else 0
-    return TrunkShape(config.width, trunk.padded(x.shape[-1]), layers, config.layer_norm, block)
-
-
-def _packed(shape: TrunkShape, params: Any) -> tuple[Array, Array]:
-    """Weights and vectors of all layers, in the order of their use."""
-    first, *others = _layers(shape, params)
-    kernels = [layer["Dense_0"]["kernel"] for layer in others]
-    start = first["Dense_0"]["kernel"]
-    start = jnp.pad(start, [(0, shape.inputs - start.shape[0]), (0, 0)])
-    vectors = [_vectors(layer, shape.norm) for layer in (first, *others)]
-    return jnp.concatenate([start, *kernels]), jnp.stack(vectors)
-
-
-def _layers(shape: TrunkShape, params: Any) -> list[Any]:
-    """Parameters of each layer."""
-    if not shape.block:
-        return [params[f"Layer_{i}"] for i in range(1 + shape.layers)]
-    names = [f"Layer_{i}" for i in range(LAYERS_PER_BLOCK)]
-    count = shape.layers // LAYERS_PER_BLOCK
-    blocks = [jax.tree.map(lambda leaf, i=i: leaf[i], params["blocks"]) for i in range(count)]
-    return [params["stem"], *(block[name] for block in blocks for name in names)]
-
-
-def _vectors(layer: Any, norm: bool) -> Array:
-    bias = layer["Dense_0"]["bias"]
-    rest = (layer["LayerNorm_0"]["scale"], layer["LayerNorm_0"]["bias"]) if norm else (bias, bias)
-    return jnp.stack([bias, *rest])

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from homing.networks.modules import MLP, NetConfig
+from homing.networks.modules import MLP
+from homing.networks.net_config import NetConfig
 from homing.types import Array, Key
 
 
@@ -25,13 +26,13 @@ class Stack:
 
     Narrower inputs and outputs are zero-padded; the padding's weights start at zero and get no gradient, so that
     each member learns exactly as it would alone. Parameters: one pytree per group, leaves [M, ...] with the
-    member axis first.
+    member axis first. With `apart` each member is a group of its own: its gradient then waits for no other's.
     """
 
-    def __init__(self, members: Mapping[str, Member]):
+    def __init__(self, members: Mapping[str, Member], apart: bool = False):
         self.members = dict(members)
-        self.groups: dict[str, list[str]] = {}
-        for config in dict.fromkeys(member.config for member in members.values()):
+        self.groups: dict[str, list[str]] = {name: [name] for name in members} if apart else {}
+        for config in () if apart else dict.fromkeys(member.config for member in members.values()):
             names = [name for name, member in members.items() if member.config == config]
             self.groups["_".join(names)] = names
 

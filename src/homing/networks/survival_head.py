@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from homing.networks.modules import MLP, Dense, NetConfig
+from homing.networks.modules import MLP, Dense
+from homing.networks.net_config import NetConfig
 from homing.types import Array, Key
 
 HAZARD_RANK = 64  # of the hazard logits over time

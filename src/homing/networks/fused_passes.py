@@ -1,0 +1,298 @@
+"""The passes of whole networks on Hopper cards: four CUDA kernels, see fused.cu."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from homing.compile import cuda
+from homing.types import Array
+
+UNITS = 64  # inputs and outputs are padded to multiples of it
+ROWS = 64  # of the batch that a warpgroup takes through all layers
+WIDTHS = (64, 128, 192, 256)
+MAX_OUTPUTS = 256
+MULTIPROCESSORS = 132  # of a Hopper card
+STAGES = (6, 5, 4, 3, 2)  # tiles in flight, the best first
+THREADS = 128  # of a warpgroup
+PACKED_ROWS = 8  # that a block of threads packs
+PACKING_THREADS = 256
+
+
+class FusedShape(NamedTuple):
+    """A network of hidden layers and a linear head."""
+
+    width: int
+    input: int
+    layers: int  # after the first
+    norm: bool  # LayerNorm before the activation
+    block: int  # layers that a skip connection goes around; 0: none
+    output: int
+
+    @property
+    def inputs(self) -> int:
+        """Inputs, padded."""
+        return -(-self.input // UNITS) * UNITS
+
+    @property
+    def outputs(self) -> int:
+        """Outputs, padded."""
+        return -(-self.output // UNITS) * UNITS
+
+    @property
+    def leaves(self) -> int:
+        """Arrays that the weights of the layers after the first come in."""
+        return max(self.block, 1)
+
+    def defines(self, entry: str, tiles: Tiling, **more: int) -> dict[str, int]:
+        """What fused.cu is compiled with."""
+        return {
+            entry.upper(): 1,
+            "W": self.width,
+            "INPUT": self.input,
+            "INPUTS": self.inputs,
+            "LAYERS": self.layers,
+            "OUTPUT": self.output,
+            "OUTPUTS": self.outputs,
+            "NORM": int(self.norm),
+            "BLOCK": self.block,
+            "LEAVES": self.leaves,
+            "GROUPS": tiles.groups,
+            "STAGES": tiles.stages,
+            **more,
+        }
+
+
+class Tiling(NamedTuple):
+    """How a kernel divides its work."""
+
+    groups: int  # warpgroups of a block that compute
+    stages: int  # tiles of weights in flight
+    shared_bytes: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of the batch, or of a gradient, in a block."""
+        return ROWS * self.groups
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block; one more warpgroup copies."""
+        return THREADS * (self.groups + 1)
+
+
+def _tiling(groups: int, tile: int, others: int) -> Tiling:
+    """As many tiles of so many bytes as fit beside others."""
+    barriers = 8 * (2 * STAGES[0] + 8)
+    fitting = (
+        Tiling(groups, stages, needed)
+        for stages in STAGES
+        if (needed := stages * tile + others + barriers) <= cuda.shared_memory()
+    )
+    return next(fitting)
+
+
+def groups_of(networks: int, batch: int, weights: bool) -> int:
+    """Warpgroups in a block: two get more done, one is done sooner where multiprocessors are left over.
+
+    Passes with weight gradients run beside those of other networks, which need multiprocessors too.
+    """
+    enough = MULTIPROCESSORS // 2 if weights else MULTIPROCESSORS
+    return 2 if batch % (2 * ROWS) == 0 and networks * batch > ROWS * enough else 1
+
+
+def _tile_bytes(shape: FusedShape) -> int:
+    return 2 * UNITS * max(shape.width, shape.outputs)
+
+
+def forward_tiling(shape: FusedShape, groups: int) -> Tiling:
+    """Tiles of weights, what skips layers, and two layers' vectors."""
+    skips = 2 * ROWS * shape.width * groups if shape.block else 0
+    return _tiling(groups, _tile_bytes(shape), skips + 24 * shape.width)
+
+
+def backward_tiling(shape: FusedShape, groups: int, weights: bool) -> Tiling:
+    """Tiles of weights, a layer's normalised products, two layers' vectors, and sums over rows."""
+    sums = 32 * shape.width * groups if weights else 0
+    return _tiling(groups, _tile_bytes(shape), 2 * ROWS * shape.width * groups + 16 * shape.width + sums)
+
+
+def weights_tiling(shape: FusedShape, groups: int) -> Tiling:
+    """Tiles of inputs beside those of gradients."""
+    return _tiling(groups, 2 * UNITS * (ROWS * groups + max(shape.width, shape.outputs)), 0)
+
+
+class Weights(NamedTuple):
+    """Weights of N networks in float32, or their gradients."""
+
+    first: Array  # [N, input, W]
+    others: tuple[Array, ...]  # each [N, layers / leaves, W, W]; layer l is in array (l - 1) % leaves
+    head: Array  # [N, W, output]
+
+
+class Packed(NamedTuple):
+    """The same in bfloat16, as the kernels read them."""
+
+    weights: Array  # [N, inputs + layers · W, W], in blocks of 8 × 8
+    heads: Array  # [N, 2, W, outputs], in blocks: the head's, and what rounding left of them
+
+
+class Saved(NamedTuple):
+    """What the forward pass keeps for the backward pass; the last two for the gradients of weights only."""
+
+    normed: (
+        Array  # [N, 1 + layers, B, W] normalised products, before scale and shift, in the order of registers
+    )
+    inverse: Array  # [N, 1 + layers, B] one over the standard deviation
+    inputs: Array | None = None  # [N, B, inputs], in blocks
+    activations: Array | None = None  # [N, 1 + layers, B, W], in blocks
+
+
+class Gradients(NamedTuple):
+    """Gradients of the parameters of N networks, but for the head's bias."""
+
+    weights: Weights
+    vectors: Array  # [N, 1 + layers, 3, W]
+
+
+class Passes(NamedTuple):
+    """The passes of N networks; the tests have a reference in JAX beside the kernels.
+
+    x [N, B, inputs] is bfloat16; vectors [N, 1 + layers, 3, W] are float32: bias and half of the scale and shift of
+    each layer (gradients are those of the whole); bias [N, output] is the head's. B is a multiple of 64.
+    """
+
+    pack: Callable[[FusedShape, Weights], Packed]
+    apply: Callable[[FusedShape, Array, Packed, Array, Array], Array]
+    """Output [N, B, output] in float32."""
+    forward: Callable[[FusedShape, bool, Array, Packed, Array, Array], tuple[Array, Saved]]
+    """Output, and what the backward pass needs: with True, to make gradients of parameters."""
+    backward: Callable[
+        [FusedShape, bool, bool, Array, Packed, Array, Saved], tuple[Array | None, Gradients | None]
+    ]
+    """From the output's gradient [N, B, output], those of parameters (first flag) and of the input (second),
+    [N, B, input]; None where not asked for."""
+
+
+def _call(
+    shape: FusedShape,
+    entry: str,
+    tiles: Tiling,
+    grid: tuple[int, int],
+    outputs: Sequence[jax.ShapeDtypeStruct],
+    inputs: Sequence[Array],
+    **more: int,
+) -> tuple[Array, ...]:
+    launch = cuda.Launch((*grid, 1), tiles.threads, tiles.shared_bytes)
+    kernel = cuda.kernel("homing.networks", "fused.cu", entry, shape.defines(entry, tiles, **more))
+    return cuda.call(kernel, launch, outputs, *inputs)
+
+
+def _bfloat16(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+
+
+def _float32(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+def _pack(shape: FusedShape, weights: Weights) -> Packed:
+    networks, width, rows = len(weights.first), shape.width, shape.inputs + shape.layers * shape.width
+    outputs = [_bfloat16(networks, rows, width), _bfloat16(networks, 2, width, shape.outputs)]
+    kernel = cuda.kernel(
+        "homing.networks", "fused.cu", "fused_pack", shape.defines("fused_pack", Tiling(1, 1, 0))
+    )
+    launch = cuda.Launch(((rows + width) // PACKED_ROWS, networks, 1), PACKING_THREADS, 0)
+    return Packed(*cuda.call(kernel, launch, outputs, weights.first, *weights.others, weights.head))
+
+
+def _run_forward(
+    shape: FusedShape, save: int, x: Array, packed: Packed, vectors: Array, bias: Array
+) -> tuple[Array, ...]:
+    networks, batch, _ = x.shape
+    tiles = forward_tiling(shape, groups_of(networks, batch, weights=save == 2))
+    kept = networks, 1 + shape.layers, batch
+    outputs = [
+        _float32(networks, batch, shape.output),
+        _bfloat16(*kept, shape.width),
+        _float32(*kept),
+        _bfloat16(networks, batch, shape.inputs),
+        _bfloat16(*kept, shape.width),
+    ]
+    wanted = outputs[: (1, 3, 5)[save]]
+    grid = batch // tiles.rows, networks
+    return _call(shape, "fused_forward", tiles, grid, wanted, (x, *packed, vectors, bias), SAVE=save)
+
+
+def _apply(shape: FusedShape, x: Array, packed: Packed, vectors: Array, bias: Array) -> Array:
+    return _run_forward(shape, 0, x, packed, vectors, bias)[0]
+
+
+def _forward(
+    shape: FusedShape, weights: bool, x: Array, packed: Packed, vectors: Array, bias: Array
+) -> tuple[Array, Saved]:
+    out, *saved = _run_forward(shape, 2 if weights else 1, x, packed, vectors, bias)
+    return out, Saved(*saved)
+
+
+def _backward(
+    shape: FusedShape,
+    weights: bool,
+    d_input: bool,
+    gradient: Array,
+    packed: Packed,
+    vectors: Array,
+    saved: Saved,
+) -> tuple[Array | None, Gradients | None]:
+    networks, batch, _ = gradient.shape
+    tiles = backward_tiling(shape, groups_of(networks, batch, weights), weights)
+    layers = 1 + shape.layers
+    outputs = [
+        *([_bfloat16(networks, batch, shape.width)] if shape.block else []),
+        *([_float32(networks, batch, shape.input)] if d_input else []),
+    ]
+    if weights:
+        outputs += [
+            _bfloat16(networks, batch, shape.outputs),
+            _bfloat16(networks, layers, batch, shape.width),
+            _float32(networks, batch // ROWS, layers, 2, shape.width),
+        ]
+    given = gradient, *packed, vectors, saved.normed, saved.inverse
+    flags = {"WEIGHTS": int(weights), "D_INPUT": int(d_input)}
+    grid = batch // tiles.rows, networks
+    made = list(_call(shape, "fused_backward", tiles, grid, outputs, given, **flags))
+    if shape.block:
+        made.pop(0)  # the kernel's own
+    dx = made.pop(0) if d_input else None
+    if not weights:
+        return dx, None
+    d_output, d_products, parts = made
+    return dx, _gradients(shape, saved, d_products, d_output, parts)
+
+
+def _gradients(
+    shape: FusedShape, saved: Saved, d_products: Array, d_output: Array, parts: Array
+) -> Gradients:
+    networks, batch, _ = d_output.shape
+    width = shape.width
+    tiles = weights_tiling(shape, groups_of(networks, (shape.layers + 2) * width, weights=True))
+    blocks_of = lambda rows: -(-rows // tiles.rows)
+    grid = blocks_of(shape.inputs) + (shape.layers + 1) * blocks_of(width) + 1, networks
+    leaf = _float32(networks, shape.layers // shape.leaves, width, width)
+    outputs = [
+        _float32(networks, shape.input, width),
+        *([leaf] * shape.leaves),
+        _float32(networks, width, shape.output),
+        _float32(networks, 1 + shape.layers, 3, width),
+    ]
+    assert saved.inputs is not None and saved.activations is not None, "the forward pass kept them"
+    given = saved.inputs, saved.activations, d_products, d_output, parts
+    made = _call(shape, "fused_weights", tiles, grid, outputs, given, BATCH=batch)
+    first, *others, head, vectors = made
+    return Gradients(Weights(first, tuple(others), head), vectors)
+
+
+KERNELS = Passes(_pack, _apply, _forward, _backward)

@@ -1,0 +1,67 @@
+"""CUDA kernels on a CPU: their own source, with a block's threads as fibers."""
+
+import ctypes
+import functools
+import importlib.resources
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from homing.compile.cuda import Kernel, Launch
+
+DEVICE = Path(__file__).parent / "networks" / "emulated_kernels.cpp"
+
+
+def emulated_call(folder: Path) -> Callable[..., tuple[Any, ...]]:
+    """What `homing.compile.cuda.call` does, on arrays that are there: nothing is traced."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+
+    @functools.cache
+    def library(kernel: Kernel) -> ctypes.CDLL:
+        out = folder / f"{len(list(folder.iterdir()))}.so"
+        source = importlib.resources.files(kernel.package).joinpath(kernel.file)
+        flags = [
+            "-O2",
+            "-shared",
+            "-fPIC",
+            "-std=c++17",
+            "-w",
+            f'-DKERNELS="{source}"',
+            f"-DENTRY={kernel.entry}",
+        ]
+        flags += [f"-D{name}={value}" for name, value in kernel.defines]
+        subprocess.run([compiler, *flags, DEVICE, "-o", out], check=True)
+        return ctypes.CDLL(str(out))
+
+    def call(kernel: Kernel, launch: Launch, outputs: Sequence[Any], *inputs: Any) -> tuple[Any, ...]:
+        made = [_buffer(out) for out in outputs]
+        arrays = [_bits(a) for a in inputs] + made
+        pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+        blocks, networks, _ = launch.grid
+        library(kernel).launch(blocks, networks, launch.shared_bytes, launch.threads, pointers)
+        return tuple(map(_array, made))
+
+    return call
+
+
+def _buffer(like: Any) -> np.ndarray:
+    """Memory for an output, full of NaN."""
+    kind = np.uint16 if like.dtype == jnp.bfloat16 else np.float32
+    return np.full(like.shape, 0xFFFF if kind == np.uint16 else np.nan, kind)
+
+
+def _bits(array: Any) -> np.ndarray:
+    array = np.ascontiguousarray(array)
+    return array.view(np.uint16) if array.dtype == jnp.bfloat16 else array
+
+
+def _array(array: np.ndarray) -> Any:
+    return jnp.asarray(array.view(jnp.bfloat16) if array.dtype == np.uint16 else array)
