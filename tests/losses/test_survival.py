@@ -16,6 +16,7 @@ from homing.losses.survival import (
     log_survival,
     nested_radii,
     occupancy_labels,
+    separation_loss,
     time_bins,
     time_to_goal_value,
 )
@@ -123,6 +124,25 @@ def test_huber_is_a_parabola_and_then_a_line():
     np.testing.assert_allclose(
         huber(jnp.asarray([0.0, 0.5, -0.5, 1.0, 3.0, -4.0])), [0, 0.125, 0.125, 0.5, 2.5, 3.5]
     )
+
+
+@pytest.mark.parametrize("size", [4, 12])
+def test_separation_is_a_loop_over_pairs_with_other_goals_and_unreached_own_ones(size):
+    rng = np.random.default_rng(size)
+    own, pairs = rng.uniform(0, 2, 12), rng.uniform(0, 2, (12 // size, size, size))
+    goal, weight, reached = rng.integers(0, 3, (12, 2)), rng.integers(0, 2, 12), rng.random(12) < 0.5
+    crossed, alone = [], []
+    for i in range(12):
+        if weight[i] and not reached[i]:
+            alone.append(max(0, 1.5 - own[i]))
+        for j in range(12):
+            together = i // size == j // size and i != j
+            if together and weight[i] and np.linalg.norm(goal[i] - goal[j]) > 1:
+                crossed.append(max(0, 1.5 - pairs[i // size, i % size, j % size]))
+    first = FirstReach(jnp.zeros(12, jnp.int32), jnp.asarray(reached), jnp.zeros(12, bool))
+    given = [jnp.asarray(x, jnp.float32) for x in (own, pairs, goal, weight)]
+    made = separation_loss(*given[:3], first, given[3], radius=1.0, far=1.5)
+    np.testing.assert_allclose(made, np.mean(crossed) + np.mean(alone), rtol=1e-5)
 
 
 @pytest.mark.parametrize(("horizon", "count"), [(1, 1), (1, 4), (5, 8), (64, 8), (1000, 32), (300, 1)])

@@ -22,6 +22,9 @@ from homing.networks import Fit, Member, NetConfig, Stack, adam
 from homing.networks.survival_head import Prediction, SurvivalHead
 from homing.types import Array, FirstReach, Key, Metrics, Obs, Relabel, TransitionIndex, UpdateContext
 
+# Transitions whose pairs are kept apart: four groups in a batch of 1024 are as many pairs as one batch of 512 has.
+PAIRED = 256
+
 DEEP = NetConfig(width=256, depth=4, layer_norm=True, residual="blocks")
 
 
@@ -122,7 +125,8 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
                 "phi": Member(config.encoder_net, spec.state_dim + self.action_size, dim + survives),
                 "psi": Member(config.encoder_net, spec.goal_dim, dim),
                 "actor": Member(config.actor_net, spec.state_dim + spec.goal_dim, 2 * self.action_size),
-            }
+            },
+            apart=True,  # the critic's gradients need not wait for the policy's
         )
         self.head = SurvivalHead(config.head_net, dim, len(self.edges) - 1, len(self.occupancy_edges) - 1)
 
@@ -259,7 +263,9 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
 
     def _separation_loss(self, phi: Array, psi: Array, batch: SRLBatch) -> Array:
         far = -math.log(self.config.gamma) * self.config.horizon
-        own, pairs = -ENERGIES["l2"].rows(phi, psi), -ENERGIES["l2"].pairs(phi, psi)
+        size = PAIRED if len(phi) % PAIRED == 0 else len(phi)
+        groups = [x.reshape(-1, size, x.shape[-1]) for x in (phi, psi)]
+        own, pairs = -ENERGIES["l2"].rows(phi, psi), -jax.vmap(ENERGIES["l2"].pairs)(*groups)
         return survival.separation_loss(
             own, pairs, batch.obs.goal, batch.first, batch.whole, self.radius, far
         )

@@ -135,11 +135,16 @@ def time_regression_loss(distance: Array, first: FirstReach, weight: Array, gamm
 def separation_loss(
     own: Array, pairs: Array, goal: Array, first: FirstReach, weight: Array, radius: float, far: float
 ) -> Array:
-    """Hinge that keeps distances above `far`: own [B] of unreached goals, and pairs [B, B] with other goals."""
+    """Hinge that keeps distances above `far`: own [B] of unreached goals, and pairs [G, P, P] with other goals.
+
+    Pairs are those inside each of G groups of P consecutive transitions, B = G · P.
+    """
+    count, size, _ = pairs.shape
     # Goals have few entries: their squares are added one by one, which XLA fuses with the hinge.
-    squares = functools.reduce(jnp.add, (jnp.square(x[:, None] - x) for x in goal.T))
-    others = (squares > radius**2) & ~np.eye(len(goal), dtype=bool)
-    crossed = weighted_mean(jnp.maximum(far - pairs, 0), weight[:, None] * others)
+    entries = jnp.moveaxis(goal.reshape(count, size, -1), -1, 0)
+    squares = functools.reduce(jnp.add, (jnp.square(x[..., None] - x[:, None]) for x in entries))
+    others = (squares > radius**2) & ~np.eye(size, dtype=bool)
+    crossed = weighted_mean(jnp.maximum(far - pairs, 0), weight.reshape(count, size, 1) * others)
     return crossed + weighted_mean(jnp.maximum(far - own, 0), weight * ~first.reached)
 
 
