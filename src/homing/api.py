@@ -95,6 +95,7 @@ def train(
         length = own.pop("episode_length", None)
         episode_length = length if episode_length is None else episode_length
         changes = {**own, **changes}
+        env_options = {**recipe.env_options, **(env_options or {})}
     config = run_config(
         agent,
         env,

@@ -79,6 +79,26 @@ def test_best_trains_by_the_recipe_wherever_it_stands():
         homing.train("best", "ant", preset="paper")
 
 
+def test_best_has_the_environment_options_of_its_recipe_beside_given_ones(monkeypatch):
+    from homing.cli.train import arranged
+
+    assert recipe_for("ant_u4_maze").env_options == {"goals.renew": "reached", "goals.hold": 30}
+    args, _ = arranged(
+        ["best", "ant_u4_maze", "--env-option", "goals.hold=5", "task.within=0.3", "--seeds", "2"]
+    )
+    (at,) = (i for i, arg in enumerate(args) if arg == "--env-option")
+    assert args[at + 1 :] == ["goals.renew=reached", "goals.hold=5", "task.within=0.3"]
+    assert "goals.hold=30" in recipe_for("ant_u4_maze").command
+    assert "--env-option" not in arranged(["best", "ant"])[0]
+
+    seen = []
+    monkeypatch.setattr("homing.api.train_config", lambda config, *_, **__: seen.append(config))
+    homing.train("best", "ant_u4_maze", quiet=True)
+    homing.train("best", "ant_u4_maze", env_options={"goals.hold": 5}, quiet=True)
+    assert [run.env_options["goals.hold"] for run in seen] == [30, 5]
+    assert all(run.env_options["goals.renew"] == "reached" for run in seen)
+
+
 def test_best_has_the_settings_of_its_recipe_where_none_are_given(monkeypatch):
     from homing.cli.train import arranged
 

@@ -127,3 +127,22 @@ def value_of(flag: str, args: Sequence[str]) -> str | None:
         if name.replace("_", "-") == flag:
             found = value if equals else (args[i + 1] if i + 1 < len(args) else None)
     return found
+
+
+def without(flag: str, args: Sequence[str]) -> tuple[list[str], list[str]]:
+    """All values of a flag that takes several, and the other arguments."""
+    values: list[str] = []
+    others: list[str] = []
+    inside = False
+    for arg in args:
+        name, equals, value = arg.partition("=")
+        if arg.startswith("-"):
+            inside = name.replace("_", "-") == flag
+            found = [value] if inside and equals else [] if inside else None
+        else:
+            found = [arg] if inside else None
+        if found is None:
+            others.append(arg)
+        else:
+            values += found
+    return values, others

@@ -25,7 +25,7 @@ def recipes(json_: Json = False) -> None:
         return
     table = Table(
         title="homing train best ENV",
-        caption="Means of the last three evaluations. Three runs at a time shared one H200.",
+        caption="Means of the last three evaluations. Up to twelve runs shared one H200: seconds are an upper limit.",
     )
     known_recipes = known()
     for heading in ("env", "agent", "preset"):

@@ -19,6 +19,7 @@ from homing.cli.arguments import (
     parse_options,
     split,
     value_of,
+    without,
 )
 from homing.cli.evaluate import Run, print_summary
 from homing.cli.offline import check_collection, loop_settings
@@ -97,7 +98,9 @@ def arranged(args: Sequence[str]) -> tuple[list[str], tuple[str, str, str | None
         recipe = recipe_for(names[1])
         given = {arg.partition("=")[0].lstrip("-").replace("-", "_") for arg in rest if arg.startswith("--")}
         given |= {"total_steps"} if "steps" in given else set()
-        names, rest = [recipe.agent, *names[1:]], [*recipe.flags(given), *rest]
+        options, rest = without("--env-option", rest)
+        names = [recipe.agent, *names[1:]]
+        rest = [*recipe.flags(given), *rest, *recipe.option_flags(options)]
     agent = names[0] if names else "crl"
     env = names[1] if len(names) > 1 else None
     return [*names, *rest], (agent, value_of("--preset", rest) or DEFAULT, env)

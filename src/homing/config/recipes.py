@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import tomllib
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
@@ -39,6 +39,8 @@ class Recipe:
     preset: str
     settings: Mapping[str, int | float] = dataclasses.field(default_factory=dict)
     """What differs from the preset, by the names of flags with underscores."""
+    env_options: Mapping[str, int | float | str] = dataclasses.field(default_factory=dict)
+    """Settings of the environment in training, by dotted name."""
     result: str | None = None
     """The recorded run, a file under results/ of the repository."""
     reached: Reached | None = None
@@ -46,15 +48,21 @@ class Recipe:
     @property
     def command(self) -> str:
         """The command that trains by this recipe."""
-        return " ".join(["homing train", self.agent, self.env, *self.flags()])
+        return " ".join(["homing train", self.agent, self.env, *self.flags(), *self.option_flags()])
 
     def flags(self, given: Container[str] = ()) -> list[str]:
-        """Flags of `homing train` for the preset and the settings, without those of `given` names."""
+        """Flags of `homing train` for the preset and the settings of training, without those of `given` names."""
         found = ["--preset", self.preset]
         for name, value in self.settings.items():
             if name not in given:
                 found += [f"--{name.replace('_', '-')}", str(value)]
         return found
+
+    def option_flags(self, given: Sequence[str] = ()) -> list[str]:
+        """`--env-option` and the recipe's options; `given` ones, NAME=VALUE each, take their places."""
+        own = {name: value for name, _, value in (option.partition("=") for option in given)}
+        merged = {name: str(value) for name, value in self.env_options.items()} | own
+        return ["--env-option", *(f"{name}={value}" for name, value in merged.items())] if merged else []
 
     @property
     def summary(self) -> str:
