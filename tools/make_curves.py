@@ -24,9 +24,24 @@ PICTURES: dict[str, dict[str, dict[str, str]]] = {
         "Ant U4 Maze": {
             "SRL, fast preset": "learn_srl_ant_u4_maze_rates_6e-4_h200.jsonl",
             "SRL, twice its learning rates": "learn_srl_ant_u4_maze_h200.jsonl",
+            "the same, goals renewed in training": "learn_srl_ant_u4_maze_renew_h200.jsonl",
         },
-        "Ant Big Maze": {"SRL, fast preset": "learn_srl_ant_big_maze_h200.jsonl"},
-        "Ant Hardest Maze": {"SRL, twice its learning rates": "learn_srl_ant_hardest_maze_h200.jsonl"},
+        "Ant Big Maze": {
+            "SRL, fast preset": "learn_srl_ant_big_maze_h200.jsonl",
+            "the same, goals renewed in training": "learn_srl_ant_big_maze_renew_h200.jsonl",
+        },
+        "Ant Hardest Maze": {
+            "SRL, twice its learning rates": "learn_srl_ant_hardest_maze_h200.jsonl",
+            "the same, goals renewed in training": "learn_srl_ant_hardest_maze_renew_h200.jsonl",
+        },
+    },
+    "survival_more_h200.png": {
+        "Ant U Maze": {"goals renewed in training": "learn_srl_ant_u_maze_renew_h200.jsonl"},
+        "Ant U5 Maze": {"goals renewed in training": "learn_srl_ant_u5_maze_renew_h200.jsonl"},
+        "Ant Soccer": {"SRL": "learn_srl_ant_soccer_h200.jsonl"},
+        "Half-Cheetah": {"SRL": "learn_srl_half_cheetah_h200.jsonl"},
+        "Pusher Hard": {"SRL": "learn_srl_pusher_hard_h200.jsonl"},
+        "Humanoid": {"SRL": "learn_srl_humanoid_h200.jsonl"},
     },
 }
 # Picture -> the file and the metrics of one run that are drawn together.
@@ -52,12 +67,15 @@ def curve(file: str) -> tuple[np.ndarray, np.ndarray]:
 
 def draw(name: str, panels: dict[str, dict[str, str]]) -> None:
     """Write one picture."""
+    columns = len(panels) if len(panels) <= 4 else 3
+    lines, rest = divmod(len(panels), columns)
+    assert not rest, "panels fill their rows"
     figure, axes = plt.subplots(
-        1, len(panels), figsize=(4 * len(panels), 3), sharey=True, layout="constrained"
+        lines, columns, figsize=(4 * columns, 3 * lines), sharey=True, layout="constrained"
     )
     colours = {}
-    for ax, (title, lines) in zip(np.ravel(axes), panels.items(), strict=True):
-        for label, file in lines.items():
+    for ax, (title, files) in zip(np.ravel(axes), panels.items(), strict=True):
+        for label, file in files.items():
             steps, values = curve(file)
             colour = colours.setdefault(label, f"C{len(colours)}")
             ax.fill_between(
@@ -67,7 +85,7 @@ def draw(name: str, panels: dict[str, dict[str, str]]) -> None:
         ax.set(title=title, xlabel="million steps", ylim=(0, 1))
         ax.grid(alpha=0.3)
         ax.legend(fontsize=7)
-    np.ravel(axes)[0].set_ylabel("fraction of time near the goal")
+    figure.supylabel("fraction of time near the goal")
     figure.savefig(RESULTS / name, dpi=110)
     plt.close(figure)
 

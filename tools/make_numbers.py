@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from homing.config.recipes import recipes
+
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
 TEXTS = Path(__file__).with_name("numbers.md")
@@ -91,23 +93,22 @@ def _comparison() -> dict[str, str]:
 
 
 def _recipes() -> dict[str, str]:
-    found = {}
-    for id in (
-        "ant",
-        "ant_big_maze",
-        "ant_u4_maze",
-        "ant_hardest_maze",
-        "pusher_easy",
-        "arm_reach",
-        "arm_push_easy",
-    ):
-        file = f"learn_srl_{id}_h200.jsonl"
-        found[f"{id}_seeds"] = str(len({row["seed"] for row in rows(file)}))
-        found[f"{id}_steps"] = _count(max(row["step"] for row in rows(file)), 2)
-        found[f"{id}_success"] = _percent(at_the_end(file, "eval/success_any"))
-        found[f"{id}_near"] = _percent(at_the_end(file, "eval/time_near_goal"))
+    """A row of the table for each recipe with a recorded run."""
+    lines = []
+    for recipe in recipes():
+        if recipe.result is not None:
+            found = rows(recipe.result)
+            cells = [
+                f"{recipe.env.replace('_', ' ').title()} (`{recipe.env}`)",
+                recipe.agent.upper(),
+                str(len({row["seed"] for row in found})),
+                _count(max(row["step"] for row in found), 2),
+                _percent(at_the_end(recipe.result, "eval/success_any")),
+                _percent(at_the_end(recipe.result, "eval/time_near_goal")),
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
     near = at_the_end("learn_crl_ant_paper_50M_h200.jsonl", "eval/time_near_goal")
-    return found | {"paper_near": _percent(near)}
+    return {"recipe_rows": "\n".join(lines), "paper_near": _percent(near)}
 
 
 def _speeds() -> dict[str, str]:

@@ -64,7 +64,9 @@ def test_kernels_compute_what_their_reference_does(shape, networks, batch):
     jax.tree.map(np.testing.assert_array_equal, again.weights, made.weights)
 
 
-def test_a_hundred_updates_with_and_without_kernels_agree_and_repeat():
+@pytest.mark.parametrize("wanted", ["1", "all"], ids=["hidden layers", "whole networks"])
+def test_a_hundred_updates_with_and_without_kernels_agree_and_repeat(monkeypatch, wanted):
+    monkeypatch.setenv(xla.KERNELS, wanted)
     module = MLP(RESIDUAL, 8)
     x = jax.random.normal(jax.random.key(1), (512, 40), jnp.float32)
     goal = jnp.sin(x[:, :8])

@@ -210,15 +210,17 @@ def test_other_networks_are_left_to_the_compiler(config, rows, whole):
 def test_which_networks_and_cards_there_are_kernels_for(monkeypatch):
     deep = FusedShape(width=256, input=45, layers=4, norm=True, block=4, output=64)
     assert fused.passes(deep) is None, "no GPU"
-    monkeypatch.setattr(fused.xla, "_allowed", lambda asked_for=False: not asked_for)
     monkeypatch.setattr(cuda, "library", lambda: "NVRTC")
     monkeypatch.setattr(cuda, "capability", lambda: (9, 0))
+    monkeypatch.setattr(fused.xla, "_allowed", lambda asked_for=False: not asked_for)
+    assert fused.passes(deep) is None, "they must be asked for"
+    monkeypatch.setattr(fused.xla, "_allowed", lambda asked_for=False: True)
     assert fused.passes(deep) is KERNELS
+    assert fused.passes(deep._replace(layers=1, block=0)) is KERNELS
     assert fused.passes(deep._replace(output=256)) is KERNELS
     assert fused.passes(deep._replace(output=257)) is None
     assert fused.passes(deep._replace(width=224)) is None
     assert fused.passes(deep._replace(layers=0)) is None
-    assert fused.passes(deep._replace(layers=1, block=0)) is None, "shallow networks must be asked for"
     for other in ((8, 9), (10, 0)):
         monkeypatch.setattr(cuda, "capability", lambda other=other: other)
         assert fused.passes(deep) is None, "the matrix units are those of Hopper"

@@ -29,7 +29,6 @@ from homing.networks.fused_passes import (
 )
 from homing.types import Array
 
-MIN_LAYERS = 3  # after the first; of fewer the kernels must be asked for
 
 
 class Parameters(NamedTuple):
@@ -48,11 +47,13 @@ class Parameters(NamedTuple):
 
 
 def passes(shape: FusedShape) -> Passes | None:
-    """The kernels for a network of this shape; None where there are none."""
+    """The kernels for a network of this shape; None where there are none.
+
+    They must be asked for: no run of their tests on a card is on record.
+    """
     if shape.width not in WIDTHS or shape.layers == 0 or shape.outputs > MAX_OUTPUTS:
         return None
-    asked_for = shape.layers < MIN_LAYERS
-    return KERNELS if xla.cuda_kernels(asked_for, newest=xla.HOPPER) else None
+    return KERNELS if xla.cuda_kernels(asked_for=True, newest=xla.HOPPER) else None
 
 
 def apply(passes: Passes, shape: FusedShape, x: Array, params: Parameters) -> Array:

@@ -104,7 +104,8 @@ def _kernels() -> Finding:
     if jax.default_backend() != "gpu":
         return Finding("kernels", "none on this device; XLA compiles everything")
     named = {
-        "whole networks (CUDA)": xla.cuda_kernels(),
+        "hidden layers of networks (CUDA)": xla.cuda_kernels(),
+        "whole networks (CUDA)": xla.cuda_kernels(asked_for=True, newest=xla.HOPPER),
         "contact forces of the generalized pipeline (Triton)": xla.kernels(),
         "Newton's method of MJX (CUDA)": xla.cuda_kernels(oldest=xla.OLDEST),
     }
