@@ -30,7 +30,6 @@ from homing.networks.fused_passes import (
 from homing.types import Array
 
 
-
 class Parameters(NamedTuple):
     """Parameters of a network in float32."""
 
