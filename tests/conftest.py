@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import itertools
 import os
 from importlib.metadata import version
 from pathlib import Path
@@ -27,6 +28,7 @@ if not os.environ.get("DISPLAY"):
 
 import jax
 import pytest
+from jax._src.interpreters import mlir
 
 ROOT = Path(__file__).parent.parent
 CACHE = ROOT / ".cache" / "jax"
@@ -35,6 +37,26 @@ jax.config.update("jax_debug_key_reuse", True)
 
 # Tracing makes many small objects that live as long as their program: collecting them often is in vain.
 gc.set_threshold(50_000, 20, 50)
+
+# Nearly ten thousand small programs are lowered, each in an MLIR context of its own, which takes longer to make than to use.
+# Here a context serves many. The function is JAX's own affair: where it is gone, tests are slower.
+PROGRAMS_IN_A_CONTEXT = 64
+
+
+def _share_contexts(make: Any) -> Any:
+    lowered = itertools.count()
+    latest: list[Any] = []
+
+    def context() -> Any:
+        if next(lowered) % PROGRAMS_IN_A_CONTEXT == 0:
+            latest[:] = [make()]
+        return latest[0]
+
+    return context
+
+
+if hasattr(mlir, "make_ir_context"):
+    mlir.make_ir_context = _share_contexts(mlir.make_ir_context)
 
 # Files that take longest, in this order. Workers take whole files, as the tests of one share what they compiled:
 # begun first, none of them keeps one worker busy after the other one is done.

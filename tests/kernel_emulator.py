@@ -16,6 +16,7 @@ import pytest
 from homing.compile.cuda import Kernel, Launch
 
 DEVICE = Path(__file__).parent / "networks" / "emulated_kernels.cpp"
+HEADERS = "headers.h"
 
 
 def emulated_call(folder: Path) -> Callable[..., tuple[Any, ...]]:
@@ -24,21 +25,19 @@ def emulated_call(folder: Path) -> Callable[..., tuple[Any, ...]]:
     if compiler is None:
         pytest.skip("no C++ compiler")
 
+    flags = ["-O1", "-shared", "-fPIC", "-std=c++17", "-w", f"-I{folder}"]
+    # The standard library's headers, parsed once.
+    headers = [line for line in DEVICE.read_text().splitlines() if line.startswith("#include <")]
+    (folder / HEADERS).write_text("\n".join(headers))
+    subprocess.run([compiler, *flags, "-x", "c++-header", folder / HEADERS], check=True)
+
     @functools.cache
     def library(kernel: Kernel) -> ctypes.CDLL:
         out = folder / f"{len(list(folder.iterdir()))}.so"
         source = importlib.resources.files(kernel.package).joinpath(kernel.file)
-        flags = [
-            "-O2",
-            "-shared",
-            "-fPIC",
-            "-std=c++17",
-            "-w",
-            f'-DKERNELS="{source}"',
-            f"-DENTRY={kernel.entry}",
-        ]
-        flags += [f"-D{name}={value}" for name, value in kernel.defines]
-        subprocess.run([compiler, *flags, DEVICE, "-o", out], check=True)
+        defines = [f'-DKERNELS="{source}"', f"-DENTRY={kernel.entry}"]
+        defines += [f"-D{name}={value}" for name, value in kernel.defines]
+        subprocess.run([compiler, *flags, *defines, "-include", HEADERS, DEVICE, "-o", out], check=True)
         return ctypes.CDLL(str(out))
 
     def call(kernel: Kernel, launch: Launch, outputs: Sequence[Any], *inputs: Any) -> tuple[Any, ...]:

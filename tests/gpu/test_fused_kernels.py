@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fused_cases import distance, example, from_registers, plain_order
 from fused_reference import REFERENCE, Kept
+from kernel_cases import distance, example, from_registers, plain_order
 
 from homing.compile import xla
 from homing.networks import MLP, NetConfig

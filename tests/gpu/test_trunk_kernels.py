@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from kernel_cases import distance
 from trunk_reference import REFERENCE
 
 from homing.compile import xla
@@ -25,12 +26,6 @@ SHAPES = [
     (TrunkShape(width=512, inputs=320, layers=4, norm=True, block=4), 2, 256),
     (TrunkShape(width=1024, inputs=64, layers=4, norm=True, block=4), 1, 256),
 ]
-
-
-def distance(a, b) -> float:
-    """‖a − b‖ / ‖b‖."""
-    a, b = (np.asarray(x, np.float64).ravel() for x in (a, b))
-    return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
 @pytest.mark.parametrize(("shape", "networks", "batch"), SHAPES, ids=str)
