@@ -36,7 +36,7 @@ jax.config.update("jax_compilation_cache_dir", str(CACHE))
 jax.config.update("jax_debug_key_reuse", True)
 
 # Tracing makes many small objects that live as long as their program: collecting them often is in vain.
-gc.set_threshold(50_000, 20, 50)
+gc.set_threshold(1_000_000, 20, 50)
 
 # Nearly ten thousand small programs are lowered, each in an MLIR context of its own, which takes longer to make than to use.
 # Here a context serves many. The function is JAX's own affair: where it is gone, tests are slower.
@@ -44,8 +44,7 @@ PROGRAMS_IN_A_CONTEXT = 64
 
 
 def _share_contexts(make: Any) -> Any:
-    lowered = itertools.count()
-    latest: list[Any] = []
+    lowered, latest = itertools.count(1), [make()]
 
     def context() -> Any:
         if next(lowered) % PROGRAMS_IN_A_CONTEXT == 0:
