@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.custom_derivatives import SymbolicZero
+from jax.custom_derivatives import CustomVJPPrimal, SymbolicZero
 
 from homing.compile import cuda, xla
 from homing.networks.fused_passes import (
@@ -109,7 +109,7 @@ def _forward(passes: Passes, shape: FusedShape, x: Any, params: Any) -> tuple[Ar
 
 
 def _is_primal(node: Any) -> bool:
-    return hasattr(node, "perturbed")
+    return isinstance(node, CustomVJPPrimal)
 
 
 def _backward(passes: Passes, shape: FusedShape, kept: _Kept, grad: Any) -> tuple[Any, Any]:
