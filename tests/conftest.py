@@ -38,7 +38,7 @@ jax.config.update("jax_debug_key_reuse", True)
 # Tracing makes many small objects that live as long as their program: collecting them often is in vain.
 gc.set_threshold(1_000_000, 20, 50)
 
-# Nearly ten thousand small programs are lowered, each in an MLIR context of its own, which takes longer to make than to use.
+# Thousands of small programs are lowered, each in an MLIR context of its own, which takes longer to make than to use.
 # Here a context serves many. The function is JAX's own affair: where it is gone, tests are slower.
 PROGRAMS_IN_A_CONTEXT = 64
 
