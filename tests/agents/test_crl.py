@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from agent_helpers import any_learner
 from probes import ProbeSpec
 from scipy import stats
 
@@ -38,15 +39,15 @@ def crl(**settings):
 
 
 @functools.cache
-def programs(**settings):
+def programs():
     """The agent with its `init` and `update`, compiled once for all tests."""
-    agent = crl(**settings)
+    agent = crl()
     return agent, jax.jit(agent.init), jax.jit(agent.update)
 
 
 @functools.cache
-def untrained(seed=0, **settings):
-    return programs(**settings)[1](jax.random.key(seed))
+def untrained(seed=0):
+    return programs()[1](jax.random.key(seed))
 
 
 class OneProgram(Stack):
@@ -152,9 +153,10 @@ def test_layer_norm_is_in_both_encoders_and_in_the_actor():
     ids=["one stack", "two stacks", "falls"],
 )
 def test_update_is_the_gradient_step_of_each_loss_on_the_old_parameters(settings):
-    (agent, _, update), batch = programs(**settings), some_batch()
+    agent, batch = crl(**settings), some_batch()
     survival_head = agent.config.survival_head
-    draws, old = drawn(agent, 5), untrained(**settings)
+    update = jax.jit(agent.update) if settings else programs()[2]
+    draws, old = drawn(agent, 5), any_learner(agent)
     new, metrics = update(old, batch, draws, UpdateContext())
 
     def apart(phi):

@@ -2,13 +2,14 @@
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from agent_helpers import any_learner
 from probes import walk
 from scipy.special import expit
 
@@ -265,12 +266,6 @@ def agent_with(part: str | None) -> SRL:
 
 
 @functools.cache
-def first_parameters(survives: bool) -> Any:
-    """They hang on one of the parts only."""
-    return jax.jit(agent_with("survival_weight" if survives else None).init)(jax.random.key(2))
-
-
-@functools.cache
 def batch_and_draws() -> tuple:
     """The same for all parts."""
     view, index = line_view([0, 0, 0, 1, 0, 0, 0, 0, 1, 0], [0, 0, 0, 1, 0, 0, 0, 0, 0, 0])
@@ -282,8 +277,9 @@ def batch_and_draws() -> tuple:
 @functools.cache
 def metrics_of_an_update(part: str | None) -> dict:
     """Of an agent that has this part alone, or none."""
-    update = jax.jit(lambda *given: agent_with(part).update(*given, UpdateContext())[1])
-    return update(first_parameters(part == "survival_weight"), *batch_and_draws())
+    agent = agent_with(part)
+    update = jax.jit(lambda *given: agent.update(*given, UpdateContext())[1])
+    return update(any_learner(agent), *batch_and_draws())
 
 
 @pytest.mark.parametrize("part", PARTS)
