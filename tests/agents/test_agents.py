@@ -1,6 +1,7 @@
 """All agents alike: greedy actions, seeds side by side, one trace, runs that go on after a stop."""
 
 import dataclasses
+import functools
 import signal
 
 import jax
@@ -52,17 +53,23 @@ def loop_config(name):
     return ON_POLICY if name == "ppo" else TRAIN
 
 
+@functools.cache
+def untrained(name):
+    agent = make_agent(SETTINGS[name], SPEC)
+    return agent, jax.jit(agent.init)(jax.random.key(0))
+
+
 @pytest.mark.parametrize("name", ["crl", "sac", "td3"])
 def test_lr_scale_scales_every_learning_rate(name):
-    agent = make_agent(SETTINGS[name], SPEC)
-    learner = jax.jit(agent.init)(jax.random.key(0))
+    agent, learner = untrained(name)
     draws = agent.draw(jax.random.key(1), 6)
     update = jax.jit(agent.update)
 
     def step(lr_scale):
-        after, _ = update(learner, some_batch(), draws, UpdateContext(jnp.int32(1), jnp.float32(lr_scale)))
-        moved = jax.tree.map(lambda a, b: jnp.abs(a - b).max(), *(fits_of(x) for x in (after, learner)))
-        return {part: max(map(float, jax.tree.leaves(moved[part]))) for part in moved}
+        after, _ = update(learner, some_batch(), draws, UpdateContext(np.int32(1), np.float32(lr_scale)))
+        before, after = (jax.tree.map(np.asarray, fits_of(x)) for x in (learner, after))
+        moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), after, before)
+        return {part: max(jax.tree.leaves(moved[part])) for part in moved}
 
     whole, half, none = step(1.0), step(0.5), step(0.0)
     assert ("log_alpha" in whole) == (name != "td3")
@@ -83,17 +90,20 @@ def fits_of(learner):
 @pytest.mark.parametrize("name", AGENTS)
 def test_greedy_actions_are_deterministic_and_in_range(name):
     """A20: one protocol of evaluation, without noise, for all agents."""
-    agent = make_agent(SETTINGS[name], SPEC)
-    learner = jax.jit(agent.init)(jax.random.key(0))
+    agent, learner = untrained(name)
     rng = np.random.default_rng(0)
-    obs = Obs(
-        state=jnp.asarray(9 * rng.normal(size=(40, 4)), jnp.float32),
-        goal=jnp.asarray(9 * rng.normal(size=(40, 3)), jnp.float32),
+    normal = lambda size: (9 * rng.normal(size=(40, size))).astype(np.float32)
+    obs = Obs(state=normal(4), goal=normal(3))
+
+    @jax.jit
+    def act(learner, key):
+        k_greedy, k_noisy = jax.random.split(key)
+        return [agent.act(learner, obs, k, explore=k is k_noisy) for k in (k_greedy, k_noisy)]
+
+    (*greedy,), (*noisy,) = zip(
+        *(map(np.asarray, act(learner, jax.random.key(k))) for k in (1, 2)), strict=True
     )
-    act = jax.jit(agent.act, static_argnames="explore")
-    greedy = [np.asarray(act(learner, obs, jax.random.key(k), explore=False)) for k in (1, 2)]
     np.testing.assert_array_equal(*greedy)
-    noisy = [np.asarray(act(learner, obs, jax.random.key(k), explore=True)) for k in (1, 2)]
     assert not np.array_equal(*noisy)
     for action in greedy + noisy:
         assert action.shape == (40, agent.chunk * 2)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from agent_helpers import SMALL, SPEC
+from agent_helpers import SMALL, any_learner
 from probes import Probe, walk
 
 from homing.agents import OnPolicyAgent
@@ -26,22 +26,27 @@ def _no_key_check():
 
 
 def agent(**settings):
-    return PPO(PPOConfig(**({"actor_net": SMALL, "value_net": SMALL, "minibatches": 3} | settings)), SPEC)
+    return PPO(
+        PPOConfig(**({"actor_net": SMALL, "value_net": SMALL, "minibatches": 3} | settings)), walk().spec
+    )
 
 
-def some_rollout(ppo, learner, length=4, num_envs=6):
+LENGTH, NUM_ENVS = 20, 6  # of all rollouts, for the same programs
+
+
+def some_rollout(ppo, learner):
     rng = np.random.default_rng(0)
-    normal = lambda *shape: jnp.asarray(rng.normal(size=(length, num_envs, *shape)), jnp.float32)
-    obs, after = (Obs(state=normal(4), goal=normal(3)) for _ in range(2))
-    fallen, last = rng.random((2, length, num_envs)) < 0.3
+    normal = lambda *shape: rng.normal(size=(LENGTH, NUM_ENVS, *shape)).astype(np.float32)
+    obs, after = (Obs(state=normal(2), goal=normal(2)) for _ in range(2))
+    fallen, last = rng.random((2, LENGTH, NUM_ENVS)) < 0.3
     return Rollout(
         obs=obs,
-        choice=ppo.choose(learner, obs, jax.random.key(5)),
+        choice=jax.jit(ppo.choose)(learner, obs, jax.random.key(5)),
         next_obs=after,
-        achieved_goal=normal(3),
+        achieved_goal=normal(2),
         reward=normal(),
-        discount=jnp.asarray(~fallen, jnp.float32),
-        last=jnp.asarray(fallen | last),
+        discount=(~fallen).astype(np.float32),
+        last=fallen | last,
     )
 
 
@@ -58,19 +63,19 @@ def test_advantages_equal_a_plain_loop():
             later = delta + (0 if last[t, n] else 0.9 * 0.8 * later)
             wanted[t, n] = later
     given = (reward, now, after, 1 - fallen.astype(np.float32), last)
-    made = advantages(*map(jnp.asarray, given), 0.9, 0.8)
+    made = jax.jit(advantages, static_argnums=(5, 6))(*given, 0.9, 0.8)
     np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_a_time_limit_is_worth_its_true_last_state_and_a_fall_nothing():
     """Environments of one step that end: fallen, cut off, and the same with a worthless last state."""
-    after = jnp.asarray([[10.0, 10.0, 0.0]])
-    made = advantages(
-        jnp.ones((1, 3)),
-        jnp.zeros((1, 3)),
+    after = np.float32([[10.0, 10.0, 0.0]])
+    made = jax.jit(advantages, static_argnums=(5, 6))(
+        np.ones((1, 3), np.float32),
+        np.zeros((1, 3), np.float32),
         after,
-        jnp.asarray([[0.0, 1.0, 1.0]]),
-        jnp.ones((1, 3), bool),
+        np.float32([[0.0, 1.0, 1.0]]),
+        np.ones((1, 3), bool),
         0.9,
         0.95,
     )
@@ -80,39 +85,45 @@ def test_a_time_limit_is_worth_its_true_last_state_and_a_fall_nothing():
 def test_the_clipped_loss_by_hand():
     ratio, advantage = np.asarray([1.0, 2.0, 2.0, 0.5, 0.5]), np.asarray([3.0, 1.0, -1.0, 1.0, -1.0])
     wanted = -np.mean([3.0, 1.3, -2.0, 0.5, -0.7])
-    made = clipped_loss(jnp.log(jnp.asarray(ratio)), jnp.asarray(advantage), 0.3)
+    made = jax.jit(clipped_loss, static_argnums=2)(np.float32(np.log(ratio)), np.float32(advantage), 0.3)
     assert float(made) == pytest.approx(wanted, rel=1e-5)
 
 
 def test_no_ratio_is_so_large_that_its_gradient_is_lost():
     """A bad choice became e^200 times as probable; the gradients of the others stay what they are."""
-    log_ratio, advantage = jnp.asarray([200.0, 0.1, -200.0]), jnp.asarray([-1.0, 1.0, 1.0])
-    loss, grads = jax.value_and_grad(lambda x: clipped_loss(limited(1.0, x), advantage, 0.3))(log_ratio)
-    assert bool(jnp.isfinite(loss))
+    log_ratio, advantage = np.float32([200.0, 0.1, -200.0]), np.float32([-1.0, 1.0, 1.0])
+    slope = jax.jit(jax.value_and_grad(lambda x: clipped_loss(limited(1.0, x), advantage, 0.3)))
+    loss, grads = slope(log_ratio)
+    assert np.isfinite(loss)
     np.testing.assert_allclose(grads, [0, -np.exp(0.1) / 3, 0], atol=1e-6)
 
 
 def test_long_gradients_are_cut_and_short_ones_are_not():
-    loss = lambda scale: lambda x: scale * jnp.sum(limited(1.0, x) * jnp.asarray([3.0, 4.0]))
-    np.testing.assert_allclose(jax.grad(loss(1e6))(jnp.ones(2)), [0.6, 0.8], rtol=1e-5)
-    np.testing.assert_allclose(jax.grad(loss(0.1))(jnp.ones(2)), [0.3, 0.4], rtol=1e-5)
+    slope = jax.jit(jax.grad(lambda x, scale: scale * jnp.sum(limited(1.0, x) * np.float32([3.0, 4.0]))))
+    np.testing.assert_allclose(slope(np.ones(2, np.float32), np.float32(1e6)), [0.6, 0.8], rtol=1e-5)
+    np.testing.assert_allclose(slope(np.ones(2, np.float32), np.float32(0.1)), [0.3, 0.4], rtol=1e-5)
 
 
 def test_normalised_advantages():
-    x = normalised(jnp.asarray(np.random.default_rng(0).normal(3, 5, (20, 4)), jnp.float32))
-    assert (float(x.mean()), float(x.std())) == pytest.approx((0, 1), abs=1e-5)
+    x = np.asarray(jax.jit(normalised)(np.random.default_rng(0).normal(3, 5, (20, 4)).astype(np.float32)))
+    assert (x.mean(), x.std()) == pytest.approx((0, 1), abs=1e-5)
 
 
 @pytest.fixture(scope="module")
 def learned():
     ppo = agent(epochs=2, gamma=0.9, gae_lambda=0.8, value_weight=0.5, entropy_weight=0.01)
-    learner = jax.jit(ppo.init)(jax.random.key(0))
+    learner = any_learner(ppo)
     return ppo, learner, some_rollout(ppo, learner)
 
 
 @pytest.fixture(scope="module")
 def samples_of(learned):
     return jax.jit(learned[0]._samples)
+
+
+@pytest.fixture(scope="module")
+def learn(learned):
+    return jax.jit(learned[0].learn)
 
 
 def test_before_any_update_choices_are_as_probable_as_they_were(learned, samples_of):
@@ -124,13 +135,16 @@ def test_before_any_update_choices_are_as_probable_as_they_were(learned, samples
     assert float(metrics["clipped"]) == 0
     assert float(metrics["policy_loss"]) == pytest.approx(0, abs=1e-5)
     # V + A − V.
-    assert float(metrics["value_loss"]) == pytest.approx(float(jnp.mean(samples.advantage**2)), rel=1e-4)
+    assert float(metrics["value_loss"]) == pytest.approx(
+        np.mean(np.asarray(samples.advantage) ** 2), rel=1e-4
+    )
 
 
 def test_log_densities_are_of_the_squashed_actions(learned, samples_of):
     ppo, learner, rollout = learned
     samples = samples_of(learner.params, rollout)
-    mean, log_std = (np.asarray(x, np.float64) for x in ppo.policy(learner.params, rollout.obs))
+    policy = jax.jit(ppo.policy)(learner.params, rollout.obs)
+    mean, log_std = (np.asarray(x, np.float64) for x in policy)
     x = np.asarray(rollout.choice, np.float64)
     gaussian = -0.5 * ((x - mean) / np.exp(log_std)) ** 2 - log_std - 0.5 * np.log(2 * np.pi)
     wanted = np.sum(gaussian - np.log(1 - np.tanh(x) ** 2), axis=-1)
@@ -140,26 +154,27 @@ def test_log_densities_are_of_the_squashed_actions(learned, samples_of):
 
 def test_every_epoch_splits_all_environments_once():
     num_envs, length = 12, 2
-    mark = jnp.broadcast_to(jnp.arange(num_envs, dtype=jnp.float32), (length, num_envs))
+    mark = np.broadcast_to(np.arange(num_envs, dtype=np.float32), (length, num_envs))
     samples = Samples(Obs(mark[..., None], mark[..., None]), mark[..., None], mark, mark, mark)
     split = jax.jit(agent(minibatches=4)._minibatches)
-    first, second = (split(samples, jax.random.key(k)) for k in (0, 1))
+    first, second = (jax.tree.map(np.asarray, split(samples, jax.random.key(k))) for k in (0, 1))
     for parts in (first, second):
         assert parts.advantage.shape == (4, length, 3)
-        assert sorted(np.asarray(parts.advantage[:, 0]).ravel()) == list(range(num_envs))
+        assert sorted(parts.advantage[:, 0].ravel()) == list(range(num_envs))
         # All that belongs to an environment stays together.
         np.testing.assert_array_equal(parts.advantage, parts.choice[..., 0])
         np.testing.assert_array_equal(parts.advantage[:, 0], parts.advantage[:, 1])
     assert not np.array_equal(first.advantage, second.advantage)
 
 
-def test_learning_makes_good_choices_more_probable(learned, samples_of):
-    ppo, learner, rollout = learned
+def test_learning_makes_good_choices_more_probable(learned, samples_of, learn):
+    _, learner, rollout = learned
     samples = samples_of(learner.params, rollout)
-    after, metrics = jax.jit(ppo.learn)(learner, rollout, jax.random.key(7))
+    after, metrics = learn(learner, rollout, jax.random.key(7))
     log_prob = samples_of(after.params, rollout).log_prob
-    good = normalised(samples.advantage)
-    assert float(jnp.mean((log_prob - samples.log_prob) * good)) > 0
+    advantage = np.asarray(samples.advantage)
+    good = (advantage - advantage.mean()) / advantage.std()
+    assert np.mean((np.asarray(log_prob) - np.asarray(samples.log_prob)) * good) > 0
     assert int(after.opt_state.count) == 6
     assert set(metrics) >= {"policy_loss", "value_loss", "entropy", "kl", "clipped", "reward", "value"}
 
@@ -167,7 +182,7 @@ def test_learning_makes_good_choices_more_probable(learned, samples_of):
 class Counted(OnPolicyAgent):
     """An agent whose choices tell how often it had been shown what was collected when it made them."""
 
-    spec, action_of = SPEC, staticmethod(jnp.tanh)
+    spec, action_of = walk().spec, staticmethod(jnp.tanh)
 
     def init(self, key):
         return jnp.zeros(())
@@ -192,21 +207,22 @@ def loop_of(agent, updates=1, **settings):
 def test_choices_are_learned_from_by_the_agent_that_made_them():
     """With observations normalised anew before learning, old probabilities would not be the true ones."""
     loop = loop_of(Counted())
-    train = loop.init(jax.random.key(0))
+    train, iterate = jax.jit(loop.init)(jax.random.key(0)), jax.jit(loop.iterate)
     for iteration in range(3):
-        train, metrics = jax.jit(loop.iterate)(train, iteration)
+        train, metrics = iterate(train, np.int32(iteration))
         assert float(metrics["apart"]) == 0
     assert float(train.learner) == 3
 
 
 def test_episodes_end_together_unless_they_are_spread():
-    together, spread = (
-        loop_of(Counted(), spread_episodes=spread).init(jax.random.key(0)).env.steps
-        for spread in (False, True)
-    )
+    def steps(key, spread):
+        return loop_of(Counted(), spread_episodes=spread).init(key).env.steps
+
+    both = jax.jit(lambda key: [steps(key, spread) for spread in (False, True)])
+    together, spread = map(np.asarray, both(jax.random.key(0)))
     assert not together.any()
     assert len(np.unique(spread)) > 10
-    assert 0 <= int(spread.min()) < int(spread.max()) < walk().episode_length
+    assert 0 <= spread.min() < spread.max() < walk().episode_length
 
 
 def test_environments_that_cannot_be_split_evenly_are_refused_with_the_nearest_number():
@@ -246,30 +262,30 @@ class Renewing(Probe):
 
 
 @pytest.mark.parametrize("kind", [Probe, Renewing])
-def test_advantages_are_cut_where_a_new_goal_is_commanded(kind):
+def test_advantages_are_cut_where_a_new_goal_is_commanded(kind, learned, samples_of, learn):
     """No reward for a goal counts for the actions that another one was commanded for."""
-    plain = walk(6, episode_length=12)
+    plain = walk(NUM_ENVS, episode_length=12)
     env = kind(**{field.name: getattr(plain, field.name) for field in dataclasses.fields(plain)})
-    ppo = PPO(PPOConfig(actor_net=SMALL, value_net=SMALL, minibatches=3), env.spec)
-    config = OnPolicyConfig(total_steps=240, num_envs=6, unroll_length=20, evaluations=1)
-    loop = OnPolicy(env, ppo, OnPolicyPlan(config, Sizes(2, 2, 2), 1, 12))
+    ppo, learner, _ = learned
+    config = OnPolicyConfig(total_steps=240, num_envs=NUM_ENVS, unroll_length=LENGTH, evaluations=1)
+    loop = OnPolicy(env, ppo, OnPolicyPlan(config, Sizes(2, 2, 2), 1, ppo.updates_per_rollout(NUM_ENVS)))
 
-    def once(key):
-        train = loop.init(key)
-        rollout = loop.collect(train, jax.random.fold_in(key, 1))[1]
-        later = ppo._samples(
-            train.learner.params, rollout.replace(reward=rollout.reward.at[7:].add(1.0))
-        ).advantage
-        learner, metrics = ppo.learn(train.learner, rollout, jax.random.fold_in(key, 2))
-        return rollout, ppo._samples(train.learner.params, rollout).advantage, later, learner, metrics
+    @jax.jit
+    def collected(learner, key):
+        train = loop.init(key).replace(learner=learner)
+        return loop.collect(train, jax.random.fold_in(key, 1))[1]
 
-    rollout, before, after, learner, metrics = jax.jit(once)(jax.random.key(0))
+    rollout = jax.tree.map(np.asarray, collected(learner, jax.random.key(0)))
+    more = rollout.reward + (np.arange(LENGTH) >= 7)[:, None].astype(np.float32)
+    before = samples_of(learner.params, rollout).advantage
+    after = samples_of(learner.params, rollout.replace(reward=more)).advantage
+    trained = learn(learner, rollout, jax.random.key(2))
     np.testing.assert_array_equal(rollout.next_obs.goal, rollout.obs.goal)
-    changed = np.any(np.asarray(rollout.obs.goal[1:] != rollout.obs.goal[:-1]), axis=-1)
-    np.testing.assert_array_equal(changed, np.asarray(rollout.last)[:-1])
+    changed = np.any(rollout.obs.goal[1:] != rollout.obs.goal[:-1], axis=-1)
+    np.testing.assert_array_equal(changed, rollout.last[:-1])
     assert changed.any() and (kind is Probe or changed.sum() > 2 * 6)
     # Actions whose goal had changed by step 7 do not see what is paid from then on.
-    cut = np.array([np.asarray(rollout.last)[t:7].any(axis=0) for t in range(7)])
+    cut = np.array([rollout.last[t:7].any(axis=0) for t in range(7)])
     same = np.isclose(np.asarray(before)[:7], np.asarray(after)[:7], atol=1e-6)
     np.testing.assert_array_equal(same, cut)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((learner, metrics)))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(trained))

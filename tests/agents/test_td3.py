@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from agent_helpers import NETS, SPEC, some_batch
+from agent_helpers import NETS, SPEC, any_learner, some_batch
 from probes import walk
 
 from homing.agents.actor_critic import join
@@ -23,46 +23,59 @@ def agent():
 
 @pytest.fixture(scope="module")
 def learner(agent):
-    made = jax.jit(agent.init)(jax.random.key(0))
-    return made.replace(
-        target_critic=jax.tree.map(lambda x: x + 0.1, made.target_critic),
-        target_actor=jax.tree.map(lambda x: x + 0.1, made.target_actor),
-    )
+    return any_learner(agent)  # with targets of their own
 
 
 @pytest.fixture(scope="module")
 def update(agent):
-    return jax.jit(agent.update)
+    return jax.jit(
+        lambda learner, batch, draws, made: agent.update(learner, batch, draws, UpdateContext(made))
+    )
+
+
+@pytest.fixture(scope="module")
+def policy(agent):
+    return jax.jit(agent.policy)
+
+
+@pytest.fixture(scope="module")
+def critics(agent):
+    """Values [2, B]."""
+    return jax.jit(lambda params, obs, action: agent.critics(params, join(obs.state, obs.goal, action)))
+
+
+@pytest.fixture(scope="module")
+def target(agent):
+    return jax.jit(agent._target)
 
 
 def noise(scale=1.0, rows=6):
-    return jnp.asarray(scale * np.random.default_rng(5).normal(size=(rows, 2)), jnp.float32)
+    return (scale * np.random.default_rng(5).normal(size=(rows, 2))).astype(np.float32)
 
 
 def largest_change(before, after):
     return max(
-        float(jnp.abs(a - b).max())
+        np.abs(np.asarray(a) - np.asarray(b)).max()
         for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
     )
 
 
-def test_targets_are_those_of_the_formula(agent, learner):
+def test_targets_are_those_of_the_formula(learner, policy, critics, target):
     """A9: what was cut off by the time limit goes on, what has fallen does not."""
     batch, draw = some_batch(), noise(4.0)
-    action = np.asarray(agent.policy(learner.target_actor, batch.next_obs))
-    action = np.clip(action + np.clip(0.2 * np.asarray(draw), -0.5, 0.5), -1, 1)
-    x = join(batch.next_obs.state, batch.next_obs.goal, jnp.asarray(action))
-    q = np.asarray(agent.critics(learner.target_critic, x)).min(0)
+    action = np.asarray(policy(learner.target_actor, batch.next_obs))
+    action = np.clip(action + np.clip(0.2 * draw, -0.5, 0.5), -1, 1)
+    q = np.asarray(critics(learner.target_critic, batch.next_obs, action)).min(0)
     follows = np.asarray([1, 0, 1, 1, 1, 1])
     wanted = np.asarray(batch.reward) + 0.9 * follows * q
-    np.testing.assert_allclose(agent._target(learner, batch, draw), wanted, rtol=1e-5)
+    np.testing.assert_allclose(target(learner, batch, draw), wanted, rtol=1e-5)
 
 
-def test_the_critics_step_on_the_masked_error_of_both(agent, learner, update):
+def test_the_critics_step_on_the_masked_error_of_both(learner, update, critics, target):
     batch, draw = some_batch(), noise()
-    after, metrics = update(learner, batch, draw, UpdateContext(0))
-    x = join(batch.obs.state, batch.obs.goal, batch.action)
-    error = np.asarray(agent.critics(learner.critic.params, x) - agent._target(learner, batch, draw))
+    after, metrics = update(learner, batch, draw, np.int32(0))
+    q = np.asarray(critics(learner.critic.params, batch.obs, batch.action))
+    error = q - np.asarray(target(learner, batch, draw))
     counted = np.asarray([1, 1, 0, 1, 1, 1])
     assert float(metrics["critic_loss"]) == pytest.approx(0.5 * np.mean(counted * error**2), rel=1e-4)
     assert largest_change(learner.critic.params, after.critic.params) == pytest.approx(3e-4, rel=0.02)
@@ -72,7 +85,7 @@ def test_the_critics_step_on_the_masked_error_of_both(agent, learner, update):
 @pytest.mark.parametrize("made", [0, 1, 2, 3, 2**24 + 1, 2**24 + 2])
 def test_policy_and_targets_move_at_every_second_update(update, learner, made):
     """A11: on the others they are not touched."""
-    after, _ = update(learner, some_batch(), noise(), UpdateContext(jnp.int32(made)))
+    after, _ = update(learner, some_batch(), noise(), np.int32(made))
     moves = made % 2 == 1
     for name in ("actor", "target_critic", "target_actor"):
         change = largest_change(getattr(learner, name), getattr(after, name))
@@ -82,41 +95,46 @@ def test_policy_and_targets_move_at_every_second_update(update, learner, made):
 
 def test_targets_are_mixed_from_the_old_targets(update, learner):
     """A8: the original mixes its slow policy from the online one, and so has none."""
-    after, _ = update(learner, some_batch(), noise(), UpdateContext(1))
+    after, _ = update(learner, some_batch(), noise(), np.int32(1))
     for slow, fast in (("target_actor", "actor"), ("target_critic", "critic")):
         wanted = jax.tree.map(
-            lambda old, new: 0.995 * old + 0.005 * new, getattr(learner, slow), getattr(after, fast).params
+            lambda old, new: 0.995 * np.asarray(old) + 0.005 * np.asarray(new),
+            getattr(learner, slow),
+            getattr(after, fast).params,
         )
         assert largest_change(wanted, getattr(after, slow)) < 1e-6
 
 
-def test_the_policy_climbs_the_first_critic(agent, learner, update):
+def test_the_policy_climbs_the_first_critic(learner, update, policy, critics):
     batch = some_batch()
-    after, _ = update(learner, batch, noise(), UpdateContext(1))
-    obs = batch.obs
-
-    def first(actor):
-        action = agent.policy(actor, obs)
-        return float(agent.critics(after.critic.params, join(obs.state, obs.goal, action))[0].mean())
+    after, _ = update(learner, batch, noise(), np.int32(1))
+    first = lambda actor: np.asarray(critics(after.critic.params, batch.obs, policy(actor, batch.obs)))[
+        0
+    ].mean()
 
     assert first(after.actor.params) > first(learner.actor.params)
 
 
-def test_actions_cost_their_mean_square(agent, learner):
+def test_actions_cost_their_mean_square(agent, learner, policy):
     obs = some_batch().obs
     dear = TD3(TD3Config(action_cost=300.0, **NETS), agent.spec)
-    free, _ = agent._actor_loss(learner.actor.params, learner.critic.params, obs)
-    loss, metrics = dear._actor_loss(learner.actor.params, learner.critic.params, obs)
-    square = np.mean(np.square(np.asarray(agent.policy(learner.actor.params, obs))))
-    assert float(loss - free) == pytest.approx(300 * square, rel=1e-3)
+
+    @jax.jit
+    def losses(learner):
+        return [each._actor_loss(learner.actor.params, learner.critic.params, obs) for each in (agent, dear)]
+
+    (free, _), (loss, metrics) = losses(learner)
+    square = np.mean(np.square(np.asarray(policy(learner.actor.params, obs))))
+    assert float(loss) - float(free) == pytest.approx(300 * square, rel=1e-3)
     assert float(metrics["actor_loss"]) == float(loss)
 
 
 def test_exploring_actions_are_clipped_noise_within_the_range(agent, learner):
     """A10: actions are within ±1 before they are stored."""
-    obs = jax.tree.map(lambda x: jnp.tile(10 * x, (400, 1)), some_batch().obs)
-    action = np.asarray(agent.act(learner, obs, jax.random.key(0), explore=True))
-    greedy = np.asarray(agent.act(learner, obs, jax.random.key(1), explore=False))
+    obs = jax.tree.map(lambda x: np.tile(10 * np.asarray(x), (400, 1)), some_batch().obs)
+    act = jax.jit(lambda key, explore: agent.act(learner, obs, key, explore=explore), static_argnums=1)
+    action = np.asarray(act(jax.random.key(0), True))
+    greedy = np.asarray(act(jax.random.key(1), False))
     assert np.abs(action).max() == 1
     assert np.abs(action - greedy).max() == pytest.approx(0.5, abs=1e-6)
     free = (np.abs(greedy) < 0.5) & (np.abs(action - greedy) < 0.5 - 1e-6)
@@ -126,13 +144,13 @@ def test_exploring_actions_are_clipped_noise_within_the_range(agent, learner):
 
 def test_the_delay_stays_a_branch_where_seeds_run_side_by_side(agent, learner, keys_reused_on_purpose):
     """Of a batched condition both sides would run at every update."""
-    many = lambda tree: jax.tree.map(lambda x: jnp.stack([x, x]), tree)
+    many = lambda tree: jax.tree.map(lambda x: np.stack([x, x]), tree)
     together = jax.vmap(agent.update, in_axes=(0, 0, 0, None))
     given = many(learner), many(some_batch()), many(noise())
     assert "cond[" in str(jax.make_jaxpr(together)(*given, UpdateContext(0)))
     env = walk(num_envs=4)
     mine = TD3(TD3Config(**NETS), env.spec)
-    plan = make_plan(TrainConfig(10_000, num_envs=4, unroll_length=10, batch_size=8), env, mine, seeds=2)
+    plan = make_plan(TrainConfig(10_000, num_envs=4, unroll_length=8, batch_size=8), env, mine, seeds=2)
     made = programs(make_loop(env, mine, plan), env)
     train = jax.eval_shape(made.init.jitted, seed_keys([0, 1]), {})
     count = jax.ShapeDtypeStruct((), jnp.int32)

@@ -23,52 +23,63 @@ def segments(count, seed=0, end_probability=0.13):
     for k in range(count):
         time = np.arange(k * LENGTH, (k + 1) * LENGTH)[:, None] + np.zeros((1, NUM_ENVS))
         env = np.zeros((LENGTH, 1)) + np.arange(NUM_ENVS)
-        state = jnp.asarray(np.stack([time, env], -1), jnp.float32)
+        state = np.stack([time, env], -1).astype(np.float32)
         made.append(
             Segment(
                 obs=Obs(state=state, goal=-state),
                 action=state[..., :1] / 100,
                 achieved_goal=state + 0.5,
                 reward=state[..., 0],
-                discount=jnp.asarray(rng.random((LENGTH, NUM_ENVS)) < 0.5, jnp.float32),
-                last=jnp.asarray(rng.random((LENGTH, NUM_ENVS)) < end_probability),
+                discount=(rng.random((LENGTH, NUM_ENVS)) < 0.5).astype(np.float32),
+                last=rng.random((LENGTH, NUM_ENVS)) < end_probability,
             )
         )
     return made
 
 
+empty = jax.jit(replay.empty, static_argnums=0)
+insert, episode_index, remaining = map(jax.jit, (replay.insert, replay.episode_index, replay.remaining))
+
+
 def filled(count, **kwargs):
-    buffer, stored = replay.empty(SHAPE), segments(count, **kwargs)
-    insert = jax.jit(replay.insert)
+    buffer, stored = empty(SHAPE), segments(count, **kwargs)
     for k, segment in enumerate(stored):
-        buffer = insert(buffer, segment, jnp.int32(k))
-    return buffer, replay.episode_index(buffer, jnp.int32(count)), stored
+        buffer = insert(buffer, segment, np.int32(k))
+    return buffer, episode_index(buffer, np.int32(count)), stored
 
 
 def everywhere(episodes):
-    """Positions and environments of all stored transitions, flat."""
-    position, env = np.meshgrid(np.arange(int(episodes.filled)), np.arange(NUM_ENVS), indexing="ij")
-    return jnp.asarray(position.ravel(), jnp.int32), jnp.asarray(env.ravel(), jnp.int32)
+    """How many transitions are stored; positions and environments of all of them, flat.
+
+    Of an unfilled buffer some stand there again: of as many rows for all buffers, one program reads them all.
+    """
+    index = np.indices((int(episodes.filled), NUM_ENVS), np.int32)
+    return index[0].size, *(np.resize(x, SLOTS * LENGTH * NUM_ENVS) for x in index)
+
+
+@jax.jit
+def contents(buffer, episodes, position, env):
+    fields = (buffer.state, buffer.goal, buffer.action, buffer.achieved_goal, buffer.reward, buffer.discount)
+    return [replay.read(field, episodes, position, env) for field in fields]
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 9, 11])
 def test_contents_in_time_order_are_the_newest_segments(count):
     buffer, episodes, stored = filled(count)
     kept = stored[-SLOTS:]
-    position, env = everywhere(episodes)
+    rows, position, env = everywhere(episodes)
     assert int(episodes.filled) == LENGTH * len(kept)
-    for field, parts in [
-        (buffer.state, [s.obs.state for s in kept]),
-        (buffer.goal, [s.obs.goal for s in kept]),
-        (buffer.action, [s.action for s in kept]),
-        (buffer.achieved_goal, [s.achieved_goal for s in kept]),
-        (buffer.reward, [s.reward for s in kept]),
-        (buffer.discount, [s.discount for s in kept]),
+    state, goal, action, achieved, reward, discount = contents(buffer, episodes, position, env)
+    for found, parts in [
+        (state, [s.obs.state for s in kept]),
+        (goal, [s.obs.goal for s in kept]),
+        (action, [s.action for s in kept]),
+        (achieved, [s.achieved_goal for s in kept]),
+        (reward, [s.reward for s in kept]),
+        (discount, [s.discount for s in kept]),
     ]:
         expected = np.concatenate(parts)
-        np.testing.assert_array_equal(
-            replay.read(field, episodes, position, env), expected.reshape(-1, *expected.shape[2:])
-        )
+        np.testing.assert_array_equal(np.asarray(found)[:rows], expected.reshape(-1, *expected.shape[2:]))
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 9, 11, 12])
@@ -76,13 +87,13 @@ def test_contents_in_time_order_are_the_newest_segments(count):
 def test_episodes_end_where_a_brute_force_search_finds_it(count, end_probability):
     buffer, episodes, stored = filled(count, seed=count, end_probability=end_probability)
     last = np.concatenate([s.last for s in stored[-SLOTS:]])
-    position, env = everywhere(episodes)
-    found = np.asarray(replay.remaining(buffer, episodes, position, env))
-    for p, n, remaining in zip(position.tolist(), env.tolist(), found.tolist(), strict=True):
+    rows, position, env = everywhere(episodes)
+    found = np.asarray(remaining(buffer, episodes, position, env))
+    for p, n, left in list(zip(position.tolist(), env.tolist(), found.tolist(), strict=True))[:rows]:
         end = p
         while not last[end, n] and end < len(last) - 1:
             end += 1
-        assert remaining == end - p + 1
+        assert left == end - p + 1
 
 
 def test_future_goals_never_leave_the_episode():
@@ -90,23 +101,26 @@ def test_future_goals_never_leave_the_episode():
     last = np.concatenate([s.last for s in stored[-SLOTS:]])
     episode = np.concatenate([np.zeros((1, NUM_ENVS), int), np.cumsum(last, axis=0)[:-1]])
     oldest_time = 11 * LENGTH - len(last)
-    position, env = everywhere(episodes)
-    index = TransitionIndex(position, env, replay.remaining(buffer, episodes, position, env))
+    _, position, env = everywhere(episodes)
+    index = TransitionIndex(position, env, remaining(buffer, episodes, position, env))
+    draw = jax.jit(jax.vmap(lambda key: future(buffer, episodes, index, key, 0.9)))
     crossed_slot = False
-    for k in range(200):
-        goal = np.asarray(future(buffer, episodes, index, jax.random.key(k), 0.9)) - 0.5
+    for goal in np.asarray(draw(jax.random.split(jax.random.key(0), 200))) - 0.5:
         at = goal[:, 0].astype(int) - oldest_time
         np.testing.assert_array_equal(goal[:, 1], env)
-        assert np.all(at >= np.asarray(position))
+        assert np.all(at >= position)
         np.testing.assert_array_equal(episode[at, env], episode[position, env])
-        crossed_slot |= bool(np.any(at // LENGTH > np.asarray(position) // LENGTH))
+        crossed_slot |= bool(np.any(at // LENGTH > position // LENGTH))
     assert crossed_slot, "no goal beyond a collection border: the test proves nothing"
+
+
+sample = jax.jit(replay.sample, static_argnums=(3, 4))
 
 
 @pytest.mark.parametrize("count", [2, 11])
 def test_sampling_is_uniform_up_to_the_oldest_and_newest_row(count):
     buffer, episodes, _ = filled(count)
-    index = replay.sample(buffer, episodes, jax.random.key(1), 120_000)
+    index = sample(buffer, episodes, jax.random.key(1), 120_000)
     cells = np.bincount(np.asarray(index.position) * NUM_ENVS + np.asarray(index.env))
     assert len(cells) == int(episodes.filled) * NUM_ENVS
     assert stats.chisquare(cells).pvalue > 1e-3
@@ -115,7 +129,7 @@ def test_sampling_is_uniform_up_to_the_oldest_and_newest_row(count):
 @pytest.mark.parametrize(("newest", "oldest"), [(0.5, 10), (0.33, 13), (0.1, 18)])
 def test_the_newest_share_alone_is_drawn_from(newest, oldest):
     buffer, episodes, _ = filled(9)
-    index = replay.sample(buffer, episodes, jax.random.key(1), 30_000, newest)
+    index = sample(buffer, episodes, jax.random.key(1), 30_000, newest)
     cells = np.bincount(np.asarray(index.position))
     assert not cells[:oldest].any()
     assert len(cells) == int(episodes.filled) == 20
@@ -125,7 +139,7 @@ def test_the_newest_share_alone_is_drawn_from(newest, oldest):
 @pytest.mark.parametrize(("replay_dtype", "itemsize"), [("float32", 4), ("bfloat16", 2), ("float16", 2)])
 def test_storage_dtype_and_size(replay_dtype, itemsize):
     shape = BufferShape(2, 3, 4, state_dim=5, action_dim=2, goal_dim=3, replay_dtype=replay_dtype)
-    buffer = replay.empty(shape)
+    buffer = empty(shape)
     assert buffer.state.dtype == replay_dtype
     assert buffer.achieved_goal.dtype == jnp.float32
     assert replay.size_in_bytes(shape) == 24 * ((5 + 2) * itemsize + (3 + 3 + 1 + 1) * 4 + 2)
@@ -133,12 +147,12 @@ def test_storage_dtype_and_size(replay_dtype, itemsize):
 
 
 def test_narrow_storage_reads_back_float32_without_infinities():
-    buffer = replay.empty(BufferShape(SLOTS, LENGTH, NUM_ENVS, 2, 1, 2, replay_dtype="float16"))
+    buffer = empty(BufferShape(SLOTS, LENGTH, NUM_ENVS, 2, 1, 2, replay_dtype="float16"))
     segment = segments(1)[0]
-    segment = segment.replace(obs=segment.obs.replace(state=segment.obs.state + 1e6))
-    buffer = replay.insert(buffer, segment, jnp.int32(0))
-    episodes = replay.episode_index(buffer, jnp.int32(1))
-    state = replay.read(buffer.state, episodes, *everywhere(episodes))
+    segment = segment.replace(obs=segment.obs.replace(state=segment.obs.state + np.float32(1e6)))
+    buffer = insert(buffer, segment, np.int32(0))
+    episodes = episode_index(buffer, np.int32(1))
+    state = contents(buffer, episodes, *everywhere(episodes)[1:])[0]
     assert state.dtype == jnp.float32
     np.testing.assert_array_equal(state, 65504.0)
 
@@ -158,13 +172,14 @@ def test_insertion_and_sampling_do_not_copy_the_ring():
         index = replay.sample(buffer, episodes, key, 256)
         return buffer, replay.read(buffer.state, episodes, index.position, index.env)
 
+    floats = lambda *dims: jax.ShapeDtypeStruct((length, num_envs, *dims), jnp.float32)
     segment = Segment(
-        obs=Obs(state=jnp.zeros((length, num_envs, 20)), goal=jnp.zeros((length, num_envs, 2))),
-        action=jnp.zeros((length, num_envs, 4)),
-        achieved_goal=jnp.zeros((length, num_envs, 2)),
-        reward=jnp.zeros((length, num_envs)),
-        discount=jnp.zeros((length, num_envs)),
-        last=jnp.zeros((length, num_envs), bool),
+        obs=Obs(state=floats(20), goal=floats(2)),
+        action=floats(4),
+        achieved_goal=floats(2),
+        reward=floats(),
+        discount=floats(),
+        last=jax.ShapeDtypeStruct((length, num_envs), bool),
     )
     buffer = jax.eval_shape(lambda: replay.empty(shape))
     compiled = (

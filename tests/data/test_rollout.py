@@ -12,16 +12,20 @@ from homing.training.evaluation import evaluate
 
 def test_rows_follow_the_environment_across_episode_ends():
     env = turnstile(num_envs=4, episode_length=7)
+
+    def policy(obs, key):
+        return jax.random.uniform(key, (4, 1), jnp.float32, -1, 1)
+
+    @jax.jit
+    def roll(key):
+        k_env, k_unroll = jax.random.split(key)
+        return unroll(env, env.reset(k_env), policy, k_unroll, 40)
+
     with jax.numpy_dtype_promotion("strict"), jax.debug_key_reuse(True):
-        k_env, k_unroll = jax.random.split(jax.random.key(0))
-        state = env.reset(k_env)
-
-        def policy(obs, key):
-            return jax.random.uniform(key, (4, 1), jnp.float32, -1, 1)
-
-        after, segment = jax.jit(lambda state, key: unroll(env, state, policy, key, 40))(state, k_unroll)
-    number, step = np.asarray(segment.obs.state[..., 0]), np.asarray(segment.obs.state[..., 1])
-    last, discount = np.asarray(segment.last), np.asarray(segment.discount)
+        after, segment = roll(jax.random.key(0))
+    segment = jax.tree.map(np.asarray, segment)
+    number, step = segment.obs.state[..., 0], segment.obs.state[..., 1]
+    last, discount = segment.last, segment.discount
     np.testing.assert_array_equal(segment.achieved_goal[..., 0], number)
     np.testing.assert_array_equal(segment.achieved_goal[..., 1], step + 1)
     same = number[1:] == number[:-1]
@@ -55,14 +59,17 @@ def planned(obs, key):
 
 def test_chunks_are_executed_open_loop_and_planned_anew_after_an_episode_and_in_each_unroll():
     env, length = recorder(), 20
-    roll = jax.jit(lambda state, key: unroll(env, state, planned, key, length, chunk=CHUNK))
-    k_env, k_first, k_second = jax.random.split(jax.random.key(1), 3)
-    state, first = roll(env.reset(k_env), k_first)
-    _, second = roll(state, k_second)
+
+    @jax.jit
+    def rolled(key):
+        k_env, k_first, k_second = jax.random.split(key, 3)
+        state, first = unroll(env, env.reset(k_env), planned, k_first, length, chunk=CHUNK)
+        return first, unroll(env, state, planned, k_second, length, chunk=CHUNK)[1]
+
+    first, second = jax.tree.map(np.asarray, rolled(jax.random.key(1)))
     cut_short = 0
     for segment in (first, second):
-        actions, last = np.asarray(segment.action[..., 0]), np.asarray(segment.last)
-        steps = np.asarray(segment.obs.state[..., 0])
+        actions, last, steps = segment.action[..., 0], segment.last, segment.obs.state[..., 0]
         for n in range(env.num_envs):
             place, planned_at = 0, None
             for t in range(length):
@@ -73,21 +80,25 @@ def test_chunks_are_executed_open_loop_and_planned_anew_after_an_episode_and_in_
                 place = 0 if last[t, n] else (place + 1) % CHUNK
     assert cut_short > 5, "episodes end within chunks, or the test proves nothing"
     # What was executed is what the environment saw.
-    states = np.asarray(first.obs.state)
-    same = ~np.asarray(first.last)[:-1]
-    np.testing.assert_array_equal(states[1:, :, 1][same], np.asarray(first.action)[:-1, :, 0][same])
+    states, same = first.obs.state, ~first.last[:-1]
+    np.testing.assert_array_equal(states[1:, :, 1][same], first.action[:-1, :, 0][same])
     # The first unroll stopped in the middle of a chunk (20 = 6 · 3 + 2): the second does not go on with it.
     np.testing.assert_allclose(second.action[0, :, 0], second.obs.state[0, :, 0] / 100, atol=1e-6)
-    assert np.any(np.asarray(second.obs.state[0, :, 0]) > 0)
+    assert np.any(second.obs.state[0, :, 0] > 0)
 
 
 def test_a_chunk_of_one_is_a_policy_as_usual():
     env = recorder()
     policy = lambda obs, key: obs.state[:, :1] / 100
-    k_env, k_unroll = jax.random.split(jax.random.key(1))
-    state = env.reset(k_env)
+
+    @jax.jit
+    def rolled(key):
+        k_env, k_unroll = jax.random.split(key)
+        state = env.reset(k_env)
+        return [unroll(env, state, policy, k_unroll, 20, **kind)[1] for kind in ({"chunk": 1}, {})]
+
     with jax.debug_key_reuse(False):
-        one, plain = (unroll(env, state, policy, k_unroll, 20, **kind)[1] for kind in ({"chunk": 1}, {}))
+        one, plain = jax.tree.map(np.asarray, rolled(jax.random.key(1)))
     jax.tree.map(np.testing.assert_array_equal, one, plain)
     np.testing.assert_allclose(one.action[..., 0], one.obs.state[..., 0] / 100, atol=1e-6)
 
@@ -102,7 +113,7 @@ def test_evaluation_executes_chunks_open_loop():
     zeros = lambda key: jnp.zeros(1, jnp.float32)
     env = Probe(spec, zeros, zeros, dynamics, num_envs=2, episode_length=8)
     policy = lambda obs, key: jnp.broadcast_to(jnp.asarray([0.0, 0.5, 0.7], jnp.float32), (2, CHUNK))
-    found = evaluate(env, policy, jax.random.key(0), chunk=CHUNK)
+    found = jax.jit(lambda key: evaluate(env, policy, key, chunk=CHUNK))(jax.random.key(0))
     # Steps 0, 3 and 6 of 8 take the first action, which reaches the goal 0.
     assert float(found["return"]) == 3
     assert float(found["mean_distance"]) == pytest.approx((3 * 0.5 + 2 * 0.7) / 8)

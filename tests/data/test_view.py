@@ -1,5 +1,7 @@
 """What agents read of replay, each against a plain loop over the stored transitions."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,6 +33,20 @@ REWARDS = EnvRewards(
 DENSE = EnvRewards(REWARDS.reward, REWARDS.achieved, distance, shaping)
 
 
+insert = jax.jit(replay.insert)
+
+
+@jax.jit
+def indexed(buffer, collected, position, env):
+    episodes = replay.episode_index(buffer, collected)
+    return episodes, TransitionIndex(position, env, replay.remaining(buffer, episodes, position, env))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def read(what, rewards, buffer, episodes, index, goals):
+    return what(ReplayView(buffer, episodes, rewards), index, goals)
+
+
 class Stored:
     """A buffer, and the same transitions as plain arrays [T, N, ...] in time order."""
 
@@ -39,12 +55,11 @@ class Stored:
         time = count * LENGTH
         shape = lambda *dims: rng.normal(size=(time, ENVS, *dims)).astype(np.float32)
         self.state, self.action, self.goal, self.reward = shape(3), shape(2), shape(2), shape()
-        self.achieved = shape(2)
+        self.achieved, self.rewards = shape(2), rewards
         ended = rng.random((time, ENVS)) < 0.15
         fallen = ended & (rng.random((time, ENVS)) < 0.5)
         self.last, self.discount = ended, 1 - fallen.astype(np.float32)
         buffer = replay.empty(BufferShape(SLOTS, LENGTH, ENVS, 3, 2, 2))
-        insert = jax.jit(replay.insert)
         for k in range(count):
             part = slice(k * LENGTH, (k + 1) * LENGTH)
             segment = Segment(
@@ -55,15 +70,20 @@ class Stored:
                 discount=self.discount[part],
                 last=self.last[part],
             )
-            buffer = insert(buffer, segment, jnp.int32(k))
+            buffer = insert(buffer, segment, np.int32(k))
         for name in ("state", "action", "goal", "reward", "achieved", "last", "discount"):
             setattr(self, name, getattr(self, name)[-SLOTS * LENGTH :])
         self.steps = len(self.state)
-        self.view = ReplayView(buffer, replay.episode_index(buffer, jnp.int32(count)), rewards)
-        position, env = (x.ravel().astype(np.int32) for x in np.indices((self.steps, ENVS)))
-        remaining = replay.remaining(buffer, self.view.episodes, position, env)
-        self.index = TransitionIndex(jnp.asarray(position), jnp.asarray(env), remaining)
-        self.goals = jnp.asarray(0.7 * rng.normal(size=(len(position), 2)), jnp.float32)
+        # Few transitions are repeated: of as many rows for all buffers, one program reads them all.
+        self.rows, rows = self.steps * ENVS, SLOTS * LENGTH * ENVS
+        position, env = (np.resize(x.astype(np.int32), rows) for x in np.indices((self.steps, ENVS)))
+        self.buffer, (self.episodes, self.index) = buffer, indexed(buffer, np.int32(count), position, env)
+        self.goals = np.resize(0.7 * rng.normal(size=(self.rows, 2)).astype(np.float32), (rows, 2))
+
+    def read(self, what):
+        """What a function of (view, index, goals) finds for all transitions."""
+        found = read(what, self.rewards, self.buffer, self.episodes, self.index, self.goals)
+        return jax.tree.map(lambda x: np.asarray(x)[: self.rows], found)
 
     def end(self, t, n):
         """The last stored step of the episode that (t, n) is in."""
@@ -73,9 +93,8 @@ class Stored:
 
     def each(self):
         """(t, n, goal, end of the episode) of all transitions, in the order of `index`."""
-        goals = np.asarray(self.goals)
         for i, (t, n) in enumerate((t, n) for t in range(self.steps) for n in range(ENVS)):
-            yield t, n, goals[i], self.end(t, n)
+            yield t, n, self.goals[i], self.end(t, n)
 
     def distances(self, t, n, goal, end):
         """0, 1, … HORIZON steps ahead, infinite past the end."""
@@ -90,28 +109,43 @@ def stored(request):
     return Stored(request.param, seed=10 + request.param)
 
 
+def goal_distances(view, index, goals):
+    return view.goal_distances(index, goals, HORIZON)
+
+
 def test_goal_distances_equal_a_loop_over_the_episode(stored):
-    found = jax.jit(stored.view.goal_distances, static_argnums=2)(stored.index, stored.goals, HORIZON)
+    found = stored.read(goal_distances)
     wanted = np.asarray([stored.distances(*each) for each in stored.each()])
     assert found.shape == wanted.shape == (stored.steps * ENVS, HORIZON + 1)
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
     assert np.isinf(wanted).any() and np.isfinite(wanted).any()
 
 
+RADII = (RADIUS, RADIUS / 2, 2 * RADIUS)
+
+
+def nearness(view, index, goals):
+    return view.nearness(index, goals, RADII, HORIZON)
+
+
 def test_nearness_counts_the_radii_that_contain_each_step_up_to_the_horizon(stored):
-    radii = (RADIUS, RADIUS / 2, 2 * RADIUS)
-    found = np.asarray(stored.view.nearness(stored.index, stored.goals, radii, HORIZON))
+    found = stored.read(nearness)
     wanted = np.asarray([stored.distances(*each) for each in stored.each()])
     assert found.dtype == np.int8 and found.shape[1] % 128 == 0
-    counts = np.sum(wanted[..., None] <= np.asarray(radii, np.float32), axis=-1)
+    counts = np.sum(wanted[..., None] <= np.asarray(RADII, np.float32), axis=-1)
     np.testing.assert_array_equal(found[:, : HORIZON + 1], counts)
     assert not found[:, HORIZON + 1 :].any() and {0, 1, 2, 3} == set(counts.ravel())
+
+
+@functools.cache
+def first_reach(radius, dwell):
+    return lambda view, index, goals: view.first_reach(index, goals, radius, HORIZON, dwell)
 
 
 @pytest.mark.parametrize("dwell", [1, 2, 3, 6])
 def test_first_reach_equals_a_loop_over_the_episode(stored, dwell):
     radius = RADIUS if dwell == 1 else 1.5
-    found = stored.view.first_reach(stored.index, stored.goals, radius, HORIZON, dwell)
+    found = stored.read(first_reach(radius, dwell))
     kinds = set()
     for i, (t, n, goal, end) in enumerate(stored.each()):
         near = [d <= radius for d in stored.distances(t, n, goal, end)]
@@ -128,11 +162,14 @@ def test_first_reach_equals_a_loop_over_the_episode(stored, dwell):
         assert kinds == {(True, False), (False, True), (False, False), ("at once", True), ("at once", False)}
 
 
+def states_actions_and_ends(view, index, goals):
+    del goals
+    ends = view.whole(index, 3), view.terminates(index), view.steps_to_termination(index)
+    return view.states(index, 2), view.actions(index, 3), view.achieved_now(index), ends
+
+
 def test_states_actions_and_ends_equal_a_loop_over_the_episode(stored):
-    view, index = stored.view, stored.index
-    later, actions, whole = view.states(index, 2), view.actions(index, 3), view.whole(index, 3)
-    terminates, left = view.terminates(index), view.steps_to_termination(index)
-    now = view.achieved_now(index)
+    later, actions, now, (whole, terminates, left) = stored.read(states_actions_and_ends)
     for i, (t, n, _, end) in enumerate(stored.each()):
         np.testing.assert_array_equal(later[i], stored.state[min(t + 2, end), n])
         np.testing.assert_array_equal(
@@ -149,7 +186,7 @@ def test_states_actions_and_ends_equal_a_loop_over_the_episode(stored):
 @pytest.mark.parametrize("rewards", [REWARDS, DENSE], ids=["sparse", "dense"])
 def test_batches_of_action_chunks_equal_a_loop_over_the_chunk(rewards, chunk):
     stored, gamma = Stored(11, seed=5, rewards=rewards), 0.9
-    batch = stored.view.batch(stored.index, stored.goals, chunk, gamma)
+    batch = stored.read(lambda view, index, goals: view.batch(index, goals, chunk, gamma))
     weights = set()
     for i, (t, n, goal, end) in enumerate(stored.each()):
         steps = range(t, min(t + chunk, end + 1))  # of the chunk, within the episode
@@ -181,4 +218,4 @@ def one_reward(stored, rewards, t, n, goal):
 
 def test_an_unknown_goal_sampler_is_answered_with_the_known(stored):
     with pytest.raises(UnknownNameError, match="future"):
-        stored.view.goals(Relabel("futur"), stored.index, jax.random.key(0))
+        stored.read(lambda view, index, goals: view.goals(Relabel("futur"), index, jax.random.key(0)))

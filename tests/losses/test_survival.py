@@ -1,10 +1,10 @@
 """Survival losses against explicit products and sums over time."""
 
+import functools
 import math
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -32,8 +32,8 @@ EDGES = [np.arange(HORIZON + 1), np.array([0, 1, 3, 6]), np.array([0, HORIZON])]
 class Hazards(NamedTuple):
     """Logits, and the probabilities p₀ [B] and h₁ … h_H [B, H] that they stand for."""
 
-    arrived: jax.Array
-    hazard: jax.Array  # [B, bins]
+    arrived: np.ndarray
+    hazard: np.ndarray  # [B, bins]
     edges: np.ndarray
     p0: np.ndarray
     h: np.ndarray
@@ -49,19 +49,29 @@ def hazards(request):
     arrived, hazard = rng.normal(size=7), rng.normal(size=(7, len(edges) - 1))
     sigmoid = lambda x: 1 / (1 + np.exp(-x))
     each = np.repeat(hazard, np.diff(edges), axis=1)
-    logits = (jnp.asarray(x, jnp.float32) for x in (arrived, hazard))
-    return Hazards(*logits, edges, sigmoid(arrived), sigmoid(each))
+    return Hazards(
+        arrived.astype(np.float32), hazard.astype(np.float32), edges, sigmoid(arrived), sigmoid(each)
+    )
 
 
 def reach(steps, reached):
-    steps = jnp.broadcast_to(jnp.asarray(steps, jnp.int32), (7,))
-    return FirstReach(steps, jnp.broadcast_to(jnp.asarray(reached), (7,)), jnp.zeros(7, bool))
+    steps, reached = (np.broadcast_to(x, (7,)) for x in (np.asarray(steps, np.int32), reached))
+    return FirstReach(steps, reached, np.zeros(7, bool))
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def _likelihood(arrived, hazard, first, edges):
+    return hazard_log_likelihood(arrived, hazard, first, np.asarray(edges))
+
+
+def likelihood(hazards, first):
+    return np.asarray(_likelihood(hazards.arrived, hazards.hazard, first, tuple(hazards.edges)))
 
 
 def test_the_likelihood_of_first_reach_times_is_an_explicit_product(hazards):
     steps = [0, 1, 3, HORIZON, 0, 2, HORIZON]
     reached = [True, True, True, True, False, False, False]
-    found = hazard_log_likelihood(hazards.arrived, hazards.hazard, reach(steps, reached), hazards.edges)
+    found = likelihood(hazards, reach(steps, reached))
     for i, (k, there) in enumerate(zip(steps, reached, strict=True)):
         if not there:
             wanted = hazards.survival(i, k)  # censored: all that is known is that it took longer
@@ -74,28 +84,27 @@ def test_the_likelihood_of_first_reach_times_is_an_explicit_product(hazards):
 
 def test_the_likelihoods_of_all_outcomes_sum_to_one(hazards):
     outcomes = [reach(k, True) for k in range(HORIZON + 1)] + [reach(HORIZON, False)]
-    likelihood = lambda first: hazard_log_likelihood(hazards.arrived, hazards.hazard, first, hazards.edges)
-    np.testing.assert_allclose(sum(np.exp(np.asarray(likelihood(first))) for first in outcomes), 1, rtol=1e-5)
+    np.testing.assert_allclose(sum(np.exp(likelihood(hazards, first)) for first in outcomes), 1, rtol=1e-5)
 
 
 def test_extreme_logits_have_finite_likelihoods_and_gradients():
     edges = np.arange(HORIZON + 1)
     first = reach([2, 4, 0, 6, 1, 3, 0], [True, False] * 3 + [True])
+    loss = jax.jit(jax.value_and_grad(lambda x: hazard_log_likelihood(x[:, 0], x, first, edges).sum()))
     for far in (200.0, -200.0):
-        logits = jnp.full((7, HORIZON), far)
-        loss = lambda x: hazard_log_likelihood(x[:, 0], x, first, edges).sum()
-        value, slope = jax.value_and_grad(loss)(logits)
-        assert bool(jnp.isfinite(value)) and bool(jnp.isfinite(slope).all())
+        value, slope = loss(np.full((7, HORIZON), far, np.float32))
+        assert np.isfinite(value) and np.isfinite(slope).all()
 
 
 def test_survival_falls_as_the_product_says(hazards):
-    found = np.exp(np.asarray(log_survival(hazards.arrived, hazards.hazard, hazards.edges)))
+    found = np.exp(jax.jit(lambda: log_survival(hazards.arrived, hazards.hazard, hazards.edges))())
     wanted = [[hazards.survival(i, k) for k in hazards.edges] for i in range(7)]
     np.testing.assert_allclose(found, wanted, rtol=1e-4)
 
 
 def test_time_to_goal_is_the_discounted_time_on_the_way(hazards):
-    found = time_to_goal_value(hazards.arrived, hazards.hazard, hazards.edges, 0.9)
+    value = jax.jit(lambda: time_to_goal_value(hazards.arrived, hazards.hazard, hazards.edges, 0.9))
+    found = np.asarray(value())
     for i in range(7):
         wanted = -sum(0.9**k * hazards.survival(i, k) for k in range(HORIZON))
         assert float(found[i]) == pytest.approx(wanted, rel=1e-4)
@@ -103,11 +112,12 @@ def test_time_to_goal_is_the_discounted_time_on_the_way(hazards):
 
 def test_a_chain_that_surely_arrives_at_a_step_takes_that_many():
     edges = np.arange(HORIZON + 1)
+    value = jax.jit(lambda arrived, hazard: time_to_goal_value(arrived, hazard, edges, 0.9))
     for n in range(1, HORIZON + 1):
-        sure = jnp.where(jnp.arange(1, HORIZON + 1) == n, 50.0, -50.0)
-        found = float(time_to_goal_value(jnp.float32(-50.0), sure, edges, 0.9))
+        sure = np.where(np.arange(1, HORIZON + 1) == n, 50.0, -50.0).astype(np.float32)
+        found = float(value(np.float32(-50.0), sure))
         assert found == pytest.approx(-sum(0.9**k for k in range(n)), rel=1e-4)
-        assert float(time_to_goal_value(jnp.float32(50.0), sure, edges, 0.9)) == pytest.approx(0, abs=1e-6)
+        assert float(value(np.float32(50.0), sure)) == pytest.approx(0, abs=1e-6)
 
 
 def test_the_geometric_survival_loss_by_hand():
@@ -115,15 +125,13 @@ def test_the_geometric_survival_loss_by_hand():
     p = 1 / (1 + np.exp(-logit))
     lives = 1 - 0.8**left
     wanted = -np.mean(lives * np.log(p) + (1 - lives) * np.log(1 - p))
-    assert float(geometric_survival_loss(jnp.asarray(logit), jnp.asarray(left), 0.8)) == pytest.approx(
-        wanted, rel=1e-5
-    )
+    found = jax.jit(lambda *given: geometric_survival_loss(*given, 0.8))(np.float32(logit), np.float32(left))
+    assert float(found) == pytest.approx(wanted, rel=1e-5)
 
 
 def test_huber_is_a_parabola_and_then_a_line():
-    np.testing.assert_allclose(
-        huber(jnp.asarray([0.0, 0.5, -0.5, 1.0, 3.0, -4.0])), [0, 0.125, 0.125, 0.5, 2.5, 3.5]
-    )
+    x = np.float32([0.0, 0.5, -0.5, 1.0, 3.0, -4.0])
+    np.testing.assert_allclose(jax.jit(huber)(x), [0, 0.125, 0.125, 0.5, 2.5, 3.5])
 
 
 @pytest.mark.parametrize("size", [4, 12])
@@ -139,9 +147,9 @@ def test_separation_is_a_loop_over_pairs_with_other_goals_and_unreached_own_ones
             together = i // size == j // size and i != j
             if together and weight[i] and np.linalg.norm(goal[i] - goal[j]) > 1:
                 crossed.append(max(0, 1.5 - pairs[i // size, i % size, j % size]))
-    first = FirstReach(jnp.zeros(12, jnp.int32), jnp.asarray(reached), jnp.zeros(12, bool))
-    given = [jnp.asarray(x, jnp.float32) for x in (own, pairs, goal, weight)]
-    made = separation_loss(*given[:3], first, given[3], radius=1.0, far=1.5)
+    first = FirstReach(np.zeros(12, np.int32), reached, np.zeros(12, bool))
+    given = [x.astype(np.float32) for x in (own, pairs, goal, weight)]
+    made = jax.jit(lambda: separation_loss(*given[:3], first, given[3], radius=1.0, far=1.5))()
     np.testing.assert_allclose(made, np.mean(crossed) + np.mean(alone), rtol=1e-5)
 
 
@@ -180,9 +188,8 @@ def test_occupancy_labels_equal_a_loop_over_the_bins():
     radii = np.asarray(nested_radii(radius))
     inside = np.sum(distance[..., None] <= radii, axis=-1).astype(np.int8)
     inside[:, horizon] = 3  # the horizon itself is in no bin
-    near, observed = occupancy_labels(
-        jnp.asarray(inside), jnp.asarray(remaining), jnp.asarray(terminates), len(radii), edges
-    )
+    labels = jax.jit(lambda *given: occupancy_labels(*given, len(radii), edges))
+    near, observed = map(np.asarray, labels(inside, remaining, terminates))
     assert near.shape == observed.shape == (count, len(edges) - 1)
     for i in range(count):
         for b in range(len(edges) - 1):
@@ -191,4 +198,4 @@ def test_occupancy_labels_equal_a_loop_over_the_bins():
             inside = [np.mean([distance[i, k] <= radius / 2**j for j in range(3)]) for k in steps]
             assert bool(observed[i, b]) == bool(steps)
             assert float(near[i, b]) == pytest.approx(np.mean(inside) if steps else 0.0, abs=1e-5)
-    assert not np.asarray(observed).all() and np.asarray(near).max() > 0.5
+    assert not observed.all() and near.max() > 0.5

@@ -1,7 +1,6 @@
 """Policies of a run: plain arrays that come back bit for bit, or a message that names the file."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -30,7 +29,7 @@ def shapes(agent):
 
 @pytest.fixture(scope="module")
 def learner(agent):
-    return jax.vmap(agent.init)(jax.random.split(jax.random.key(0), 2))
+    return jax.jit(lambda key: jax.vmap(agent.init)(jax.random.split(key, 2)))(jax.random.key(0))
 
 
 def test_policies_are_plain_arrays_without_optimisers(tmp_path, agent, shapes, learner):
@@ -41,8 +40,8 @@ def test_policies_are_plain_arrays_without_optimisers(tmp_path, agent, shapes, l
     assert iteration == 7
     assert jax.tree.structure(read) == jax.tree.structure(parameters(learner))
     jax.tree.map(np.testing.assert_array_equal, read, parameters(learner))
-    obs = Obs(state=jnp.ones((2, 5, 3)), goal=jnp.ones((2, 5, 1)))
-    act = jax.vmap(lambda learner, obs: agent.act(learner, obs, jax.random.key(0), explore=False))
+    obs = Obs(state=np.ones((2, 5, 3), np.float32), goal=np.ones((2, 5, 1), np.float32))
+    act = jax.jit(jax.vmap(lambda params, obs: agent.act(params, obs, jax.random.key(0), explore=False)))
     np.testing.assert_array_equal(act(read, obs), act(learner, obs))
 
 
@@ -68,7 +67,7 @@ def test_policies_of_other_seeds_are_refused(tmp_path, shapes, learner, seeds, p
 
 
 def test_weights_of_another_shape_are_refused(tmp_path, shapes, learner):
-    grown = jax.tree.map(lambda x: jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 1)]), learner)
+    grown = jax.tree.map(lambda x: np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 1)]), learner)
     save_policy(tmp_path / "last.safetensors", grown, 7)
     with pytest.raises(HomingError, match="not those of its config"):
         load_policy(tmp_path / "last.safetensors", shapes, 2)
