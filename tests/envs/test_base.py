@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import LENGTH, record, roll
+from helpers import LENGTH, NUM_ENVS, STEPS, Programs, programs, random_actions, record
 
 import homing
 from homing.data.rollout import unroll
@@ -58,12 +58,13 @@ def test_the_last_observation_of_an_episode_is_not_lost(id):
 
 def test_the_last_observation_continues_the_motion():
     """The state that an ended episode reached is what the same actions reach without a time limit."""
-    short = homing.make("point_u_maze", num_envs=2, episode_length=5)
-    long = homing.make("point_u_maze", num_envs=2, episode_length=50)
-    a = jax.jit(lambda key: roll(short, key, 5))(jax.random.key(3))[1]
-    b = jax.jit(lambda key: roll(long, key, 5))(jax.random.key(3))[1]
+    short = programs("point_u_maze")
+    long = Programs(short.env.of_size(NUM_ENVS, episode_length=50))
+    long.reset = short.reset
+    actions = random_actions(short.env, LENGTH)
+    a, b = (parts.roll(jax.random.key(3), actions)[1] for parts in (short, long))
     np.testing.assert_allclose(a[5], b[5], atol=1e-6)
-    assert np.asarray(a[10])[-1].all() and not np.asarray(b[10]).any()
+    assert a[10][-1].all() and not b[10].any()
 
 
 def test_time_limit_truncates_and_a_fall_terminates():
@@ -83,58 +84,74 @@ def test_time_limit_truncates_and_a_fall_terminates():
 
 @pytest.fixture(scope="module")
 def ant():
-    env = homing.make("ant", num_envs=3, episode_length=10)
-    return env, jax.jit(env.reset), jax.jit(env.step)
+    parts = programs("ant")
+    return parts.env, parts.reset, parts.step
 
 
-def lift(env, state, z):
+STILL = np.zeros((NUM_ENVS, 8), np.float32)
+
+
+@pytest.fixture(scope="module")
+def lift(ant):
     """The same batch with the torso put at heights z [N]."""
-    q = state.physics.q.at[:, 2].set(jnp.asarray(z))
-    return state.replace(physics=env.scene.engine.init(q, jnp.zeros_like(state.physics.qd)))
+    init = jax.jit(ant[0].scene.engine.init)
+
+    def lifted(state, z):
+        q = np.array(state.physics.q)
+        q[:, 2] = z
+        return state.replace(physics=init(q, np.zeros_like(state.physics.qd)))
+
+    return lifted
 
 
-def test_an_ant_out_of_range_ends_its_episode_and_the_others_go_on(ant):
-    env, reset, step = ant
-    state = lift(env, reset(jax.random.key(0)), [0.55, 1.6, -5.0])
-    after = step(state, jnp.zeros((3, 8)))
-    np.testing.assert_array_equal(after.terminated, [False, True, True])
-    np.testing.assert_array_equal(after.truncated, [False, False, False])
-    np.testing.assert_array_equal(after.steps, [1, 0, 0])
-    assert after.next_obs.state[1, 2] > 1.0 > after.obs.state[1, 2]
+def test_an_ant_out_of_range_ends_its_episode_and_the_others_go_on(ant, lift):
+    _, reset, step = ant
+    state = lift(reset(jax.random.key(0)), [0.55, 1.6, -5.0, 0.6])
+    after = step(state, STILL)
+    np.testing.assert_array_equal(after.terminated, [False, True, True, False])
+    np.testing.assert_array_equal(after.truncated, [False, False, False, False])
+    np.testing.assert_array_equal(after.steps, [1, 0, 0, 1])
+    assert np.asarray(after.next_obs.state)[1, 2] > 1.0 > np.asarray(after.obs.state)[1, 2]
 
 
-def test_a_fall_on_the_last_step_is_a_fall(ant):
-    env, reset, step = ant
-    state = reset(jax.random.key(0)).replace(steps=jnp.full((3,), 9, jnp.int32))
-    after = step(lift(env, state, [0.55, 1.6, 0.55]), jnp.zeros((3, 8)))
-    np.testing.assert_array_equal(after.terminated, [False, True, False])
-    np.testing.assert_array_equal(after.truncated, [True, False, True])
+def test_a_fall_on_the_last_step_is_a_fall(ant, lift):
+    _, reset, step = ant
+    state = reset(jax.random.key(0)).replace(steps=np.full(NUM_ENVS, LENGTH - 1, np.int32))
+    after = step(lift(state, [0.55, 1.6, 0.55, 0.6]), STILL)
+    np.testing.assert_array_equal(after.terminated, [False, True, False, False])
+    np.testing.assert_array_equal(after.truncated, [True, False, True, True])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e8])
 def test_a_broken_simulation_ends_its_episode_only(ant, value):
     _, reset, step = ant
     state = reset(jax.random.key(0))
-    physics = jax.tree.map(lambda x: x.at[1].set(value), state.physics)
-    after = step(state.replace(physics=physics), jnp.zeros((3, 8)))
-    np.testing.assert_array_equal(after.terminated, [False, True, False])
+
+    def broken(x):
+        x = np.array(x)
+        x[1] = value
+        return x
+
+    after = step(state.replace(physics=jax.tree.map(broken, state.physics)), STILL)
+    np.testing.assert_array_equal(after.terminated, [False, True, False, False])
     for leaf in jax.tree.leaves((after.obs, after.next_obs, after.physics, after.reward, after.metrics)):
-        assert (np.abs(leaf) < 1e5).all()
+        assert (np.abs(np.asarray(leaf)) < 1e5).all()
 
 
 def test_success_when_the_robot_stands_on_its_goal(ant):
     _, reset, step = ant
     state = reset(jax.random.key(0))
-    goal = state.obs.state[:, :2] + jnp.array([[0.0, 0.0], [0.3, 0.0], [2.5, 0.0]])
-    after = step(state.replace(obs=state.obs.replace(goal=goal)), jnp.zeros((3, 8)))
-    np.testing.assert_array_equal(after.reward, [1.0, 1.0, 0.0])
-    np.testing.assert_array_equal(after.metrics["success"], [1.0, 1.0, 0.0])
-    assert not after.ended.any(), "success does not end an episode"
+    away = np.array([[0.0, 0.0], [0.3, 0.0], [2.5, 0.0], [0.0, 2.5]], np.float32)
+    goal = np.asarray(state.obs.state)[:, :2] + away
+    after = step(state.replace(obs=state.obs.replace(goal=goal)), STILL)
+    np.testing.assert_array_equal(after.reward, [1.0, 1.0, 0.0, 0.0])
+    np.testing.assert_array_equal(after.metrics["success"], [1.0, 1.0, 0.0, 0.0])
+    assert not np.asarray(after.ended).any(), "success does not end an episode"
 
 
 def test_actions_beyond_the_range_count_as_its_ends(ant):
     _, reset, step = ant
-    beyond, end = (step(reset(jax.random.key(0)), jnp.full((3, 8), action)) for action in (7.0, 1.0))
+    beyond, end = (step(reset(jax.random.key(0)), np.full_like(STILL, action)) for action in (7.0, 1.0))
     np.testing.assert_array_equal(beyond.obs.state, end.obs.state)
 
 
@@ -146,13 +163,14 @@ def test_same_key_same_bits_other_key_other_episode(ant):
 
 
 @pytest.mark.parametrize("id", ["point_u_maze", "reacher"])
-def test_seeds_vmapped_equal_one_by_one(id, keys_reused_on_purpose):
-    env = homing.make(id, num_envs=3, episode_length=6)
-    keys = jax.random.split(jax.random.key(4), 3)
-    one = jax.jit(lambda key: roll(env, key, 20))
-    together = jax.tree.map(np.asarray, jax.jit(jax.vmap(lambda key: roll(env, key, 20)))(keys))
-    for seed in range(3):
-        alone = jax.tree.map(np.asarray, one(keys[seed]))
+def test_seeds_vmapped_equal_one_by_one(id):
+    one = programs(id)
+    keys, actions = lambda: jax.random.split(jax.random.key(4), 3), random_actions(one.env, STEPS, 3)
+    with jax.debug_key_reuse(False):  # of vmapped branches
+        first, shown = Programs(one.env, jax.vmap).roll(keys(), actions)
+    together = (first, jax.tree.map(lambda x: x.swapaxes(0, 1), shown))
+    for seed, key in enumerate(keys()):
+        alone = one.roll(key, actions[:, seed])
         mine = jax.tree.map(lambda x, seed=seed: x[seed], together)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), alone, mine)
     assert (together[1][4][0] != together[1][4][1]).any(), "seeds differ"
@@ -163,15 +181,14 @@ def test_seed_axes_share_the_clock_and_keep_the_branch(keys_reused_on_purpose):
     reset = jax.jit(jax.vmap(env.reset, out_axes=env.seed_axes()))
     states = reset(jax.random.split(jax.random.key(0), 3))
     assert states.clock.shape == () and states.used.shape == (3, 2) and states.obs.goal.shape == (3, 2, 2)
-    step = jax.vmap(env.step, in_axes=(env.seed_axes(), 0), out_axes=env.seed_axes())
-    actions = jnp.zeros((3, 2, 2))
-    branches = str(jax.make_jaxpr(step)(states, actions)).count(" cond[")
+    step = jax.jit(jax.vmap(env.step, in_axes=(env.seed_axes(), 0), out_axes=env.seed_axes()))
+    actions = np.zeros((3, 2, 2), np.float32)
+    branches = str(step.trace(states, actions).jaxpr).count(" cond[")
     plain = jax.eval_shape(jax.vmap(env.reset), jax.random.split(jax.random.key(0), 3))
     assert branches == 1 + str(jax.make_jaxpr(jax.vmap(env.step))(plain, actions)).count(" cond["), (
         "the pool is filled in a branch, not at every step"
     )
-    after = jax.jit(step)(states, actions)
-    assert after.clock == 1
+    assert step(states, actions).clock == 1
 
 
 def test_one_trace_for_all_steps(ant):
@@ -179,7 +196,7 @@ def test_one_trace_for_all_steps(ant):
     step = jax.jit(env.step)
     state = reset(jax.random.key(0))
     for _ in range(3):
-        state = step(state, jnp.zeros((3, 8)))
+        state = step(state, STILL)
     assert step._cache_size() == 1
 
 
@@ -218,22 +235,22 @@ def test_blocks_divide_an_unroll_and_are_no_longer_than_the_interval():
     assert homing.make("point_u_maze", episode_length=5).blocks(60) == 4
 
 
-def test_an_unroll_in_blocks_draws_fresh_goals_too(keys_reused_on_purpose):
-    env = homing.make("reacher", num_envs=3, episode_length=4)
-    policy = random_policy(env)
-    first = jax.jit(env.reset)(jax.random.key(0))
+def test_an_unroll_in_blocks_draws_fresh_goals_too():
+    parts = programs("reacher")
+    env = parts.env.of_size(NUM_ENVS, episode_length=4)
+    policy, first = random_policy(env), parts.reset(jax.random.key(0))
     after, rows = jax.jit(lambda s, k: unroll(env, s, policy, k, 36))(first, jax.random.key(1))
     assert env.blocks(36) == 3
     starts = np.concatenate([np.asarray(rows.obs.goal)[::4].reshape(-1, 3), np.asarray(after.obs.goal)])
-    assert len(np.unique(starts, axis=0)) == len(starts) == 3 * 10
-    np.testing.assert_array_equal(np.asarray(rows.last).sum(axis=0), [9, 9, 9])
+    assert len(np.unique(starts, axis=0)) == len(starts) == NUM_ENVS * 10
+    np.testing.assert_array_equal(np.asarray(rows.last).sum(axis=0), [9] * NUM_ENVS)
 
 
 def test_short_episodes_never_repeat_a_goal():
     """One-step episodes use starts as fast as can be."""
     env = homing.make("point_u_maze", num_envs=4, episode_length=1, options={"task.starts": None})
-    _, seen = jax.jit(lambda key: roll(env, key, 30))(jax.random.key(0))
-    states = np.asarray(seen[3]).reshape(-1, 4)
+    _, shown = Programs(env).roll(jax.random.key(0), random_actions(env, 30))
+    states = shown[3].reshape(-1, 4)
     assert len({s.tobytes() for s in states}) == len(states)
 
 
@@ -287,7 +304,7 @@ def test_bad_input_is_answered_with_the_way_out(kwargs, part):
 def test_options_reach_body_task_and_arena():
     env = homing.make("ant", options={"task.within": 0.25, "task.goals.radius": 3})
     assert env.spec.threshold == 0.25
-    goals = np.asarray(jax.jit(env.reset)(jax.random.key(0)).obs.goal)
+    goals = jax.jit(lambda key: env.reset(key).obs.goal)(jax.random.key(0))
     np.testing.assert_allclose(np.linalg.norm(goals, axis=-1), 3.0, rtol=1e-5)
 
 

@@ -1,105 +1,47 @@
 """Our step equals brax's own pipeline on brax's own model, with its target where it has one."""
 
-import warnings
-
 import jax
-import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
 from brax_files import brax_file
-from helpers import scene
+from brax_reference import FEW, ROBOTS, STEPS, asking, noisy_start, random_controls, start_of
 
 from homing import physics
 from homing.envs.bodies import Ant, HalfCheetah, Humanoid
-from homing.envs.scene import base_pipeline
 from homing.physics import Model
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from brax.envs import ant, half_cheetah, humanoid, pusher, reacher
-
-NUM_ENVS, STEPS = 3, 50
-
-
-def brax_env(kind, backend):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return kind(backend=backend)
-
-
-def start(layout, quaternion: bool, noise: float = 0.05):
-    """The same noisy start for both sides."""
-    k_q, k_qd = jax.random.split(jax.random.key(3))
-    q = jnp.asarray(layout.init_q) + noise * jax.random.normal(k_q, (NUM_ENVS, layout.q_size))
-    if quaternion:
-        q = q.at[:, 3:7].divide(jnp.linalg.norm(q[:, 3:7], axis=-1, keepdims=True))
-    return q, 2 * noise * jax.random.normal(k_qd, (NUM_ENVS, layout.qd_size))
-
-
-def actions(layout):
-    return jax.random.uniform(jax.random.key(7), (STEPS, NUM_ENVS, layout.act_size), minval=-1.0, maxval=1.0)
 
 
 def ours(engine, q, qd, acts):
-    def run(q, qd):
-        def body(state, action):
-            state = engine.step(state, action)
-            return state, (engine.q(state), engine.qd(state), engine.links(state).pos)
+    """Coordinates, velocities and places of links [T, N, ...]."""
 
-        return jax.lax.scan(body, engine.init(q, qd), acts)[1]
+    def body(state, action):
+        state = engine.step(state, action)
+        return state, (engine.q(state), engine.qd(state), engine.links(state).pos)
 
-    return jax.tree.map(np.asarray, jax.jit(run)(q, qd))
-
-
-def theirs(env, q, qd, acts):
-    """brax's pipeline; coordinates that only brax's model has (a target's) start at its own rest."""
-    full_q = jnp.tile(env.sys.init_q, (NUM_ENVS, 1)).at[:, : q.shape[1]].set(q)
-    full_qd = jnp.zeros((NUM_ENVS, env.sys.qd_size())).at[:, : qd.shape[1]].set(qd)
-
-    def run(q, qd):
-        def body(state, action):
-            state = jax.vmap(env.pipeline_step)(state, action)
-            return state, (state.q, state.qd, state.x.pos)
-
-        return jax.lax.scan(body, jax.vmap(env.pipeline_init)(q, qd), acts)[1]
-
-    return jax.tree.map(np.asarray, jax.jit(run)(full_q, full_qd))
-
-
-CASES = {
-    "ant on spring": ("ant", "spring", ant.Ant, True),
-    "humanoid on spring": ("humanoid", "spring", humanoid.Humanoid, True),
-    "reacher on spring, brax with target": ("reacher", "spring", reacher.Reacher, False),
-    "reacher on generalized, brax with target": ("reacher", "generalized", reacher.Reacher, False),
-    "pusher on generalized, brax with goal": ("pusher_easy", "generalized", pusher.Pusher, False),
-    "half-cheetah on mjx": ("half_cheetah", "mjx_mujoco", half_cheetah.Halfcheetah, False),
-}
+    first = jax.jit(engine.init)(q, qd)
+    return jax.device_get(jax.jit(lambda state: jax.lax.scan(body, state, acts)[1])(first))
 
 
 # The pusher's physics is that of the arm on generalized, with more to compile; MJX compiles longest of all.
 SLOW = ("pusher on generalized, brax with goal", "half-cheetah on mjx")
-EACH = [pytest.param(case, marks=pytest.mark.slow if case in SLOW else []) for case in CASES]
 
 
-@pytest.mark.parametrize("case", EACH)
-def test_trajectories_equal_brax(case):
-    id, pipeline, kind, quaternion = CASES[case]
-    engine = scene(id, pipeline).engine
-    # The pusher's rest pose is at its joints' limits, and beyond them its solver stops at another iteration
-    # for every small difference: it starts as the environment starts it.
-    q, qd = start(engine.layout, quaternion, noise=0.002 if id == "pusher_easy" else 0.05)
-    acts = actions(engine.layout)
-    a, b = ours(engine, q, qd, acts), theirs(brax_env(kind, base_pipeline(pipeline)), q, qd, acts)
-    assert np.abs(np.diff(a[0], axis=0)).max() > 1e-3, "the robot moves"
+@pytest.mark.parametrize(("robot", "brax"), asking("robot", list(ROBOTS), slow=SLOW))
+def test_trajectories_equal_brax(robot, brax):
+    id, pipeline, _, _ = ROBOTS[robot]
+    engine, *given = start_of(robot)
+    q, qd, pos = ours(engine, *given, random_controls(engine.layout, STEPS, FEW))
+    theirs = brax("robot", robot)
+    assert np.abs(np.diff(q, axis=0)).max() > 1e-3, "the robot moves"
     # On generalized our solver of contacts and limits is more exact than brax's.
     near = 2e-3 if pipeline == "generalized" else 1e-4
-    np.testing.assert_allclose(a[2], b[2][..., : a[2].shape[2], :], atol=near)
+    np.testing.assert_allclose(pos, theirs["pos"], atol=near)
     # brax reads the second angle of stacked hinges off an arccos, whose float32 steps are 3.5e-4 near zero.
     angles = 5e-4 if id == "humanoid" else near
-    np.testing.assert_allclose(a[0], b[0][..., : q.shape[1]], atol=angles)
+    np.testing.assert_allclose(q, theirs["q"], atol=angles)
     speeds = 2e-2 if pipeline == "generalized" else 1e-3
-    np.testing.assert_allclose(a[1], b[1][..., : qd.shape[1]], atol=speeds, rtol=1e-3)
+    np.testing.assert_allclose(qd, theirs["qd"], atol=speeds, rtol=1e-3)
 
 
 def with_target(model: Model, axes: str, height: float, mass: float) -> Model:
@@ -121,11 +63,11 @@ def test_a_target_body_changes_nothing_of_the_motion(body, axes, height):
     timing = body.pipelines[pipeline]
     without = physics.load(body.build(), pipeline, timing)
     marked = physics.load(with_target(body.build(), axes, height, 1.0), pipeline, timing)
-    q, qd = start(without.layout, True)
-    acts = actions(without.layout)[:25]
-    place = jnp.tile(jnp.array([3.0, -2.0]), (NUM_ENVS, 1))
+    q, qd = noisy_start(without.layout, True)
+    acts = random_controls(without.layout, 25, FEW)
+    place = np.tile(np.float32([3.0, -2.0]), (FEW, 1))
     a = ours(without, q, qd, acts)
-    b = ours(marked, jnp.hstack([q, place]), jnp.hstack([qd, 0 * place]), acts)
+    b = ours(marked, np.hstack([q, place]), np.hstack([qd, 0 * place]), acts)
     np.testing.assert_allclose(a[0], b[0][..., : q.shape[1]], atol=1e-4)
 
 

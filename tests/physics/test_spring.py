@@ -1,13 +1,10 @@
 """The spring engine against the law that it follows: brax's pipeline, and MJX's contacts."""
 
-import dataclasses
-from functools import cache
-
 import jax
 import jax.numpy as jnp
-import mujoco
 import numpy as np
 import pytest
+from brax_reference import MANY, RECORDED, asking, compiled, live, pair, reading, recorded
 from mujoco.mjx._src import collision_convex, collision_driver, collision_types, mesh
 
 from homing import physics
@@ -20,49 +17,14 @@ from homing.physics.spring.contacts import Capsule, Sphere, geom_pairs
 from homing.physics.spring.engine import Spring, SpringState
 from homing.physics.vectors import Bodies, matrix
 
-NUM_ENVS = 18
 HALF = (2.0, 2.0, 1.0)  # of the maze walls
 
 
-def _compiled(id: str) -> tuple[mujoco.MjModel, physics.Timing, tuple]:
-    spec = get_spec(id)
-    model, timing = scene.build_model(spec), spec.body.pipelines["spring"]
-    model.set_option(timestep=timing.timestep)
-    if timing.gears is not None:
-        model.set_gear(timing.gears)
-    return model.compile(), timing, spec.arena.windows(scene.followed(spec))
-
-
-class Pair:
-    """Both engines for one environment, stepping one physics frame at a time."""
-
-    def __init__(self, id: str):
-        model, timing, windows = _compiled(id)
-        self.spec, self.frames = get_spec(id), timing.frames
-        single = dataclasses.replace(timing, frames=1)
-        self.own, self.brax = Spring(model, single, windows), brax_pipelines.Spring(model, single, windows)
-        self.step_own, self.step_brax = jax.jit(self.own.step), jax.jit(self.brax.step)
-        self.init_own, self.init_brax = jax.jit(self.own.init), jax.jit(self.brax.init)
-        self.links_own = jax.jit(self.own.links)
-        self.sample_resets = jax.jit(jax.vmap(scene.Scene(self.spec, "spring").sample_reset))
-
-    def starts(self, key, spread: float = 0.0):
-        """Starts of episodes, with velocities of the size `spread` added."""
-        k_reset, k_speed = jax.random.split(key)
-        q, qd, _ = self.sample_resets(jax.random.split(k_reset, NUM_ENVS))
-        return q, qd + spread * jax.random.normal(k_speed, qd.shape)
-
-    def actions(self, key):
-        return jax.random.uniform(key, (NUM_ENVS, self.own.layout.act_size), jnp.float32, -1.0, 1.0)
-
-
-pair = cache(Pair)
-
-
-def _bodies(state: brax_pipelines.SpringState) -> Bodies:
-    """The same motion as brax's state."""
-    parts = map(np.asarray, (state.x_i.pos, state.x_i.rot, state.xd_i.vel, state.xd_i.ang))
-    return Bodies(*(tuple(part[..., i] for i in range(part.shape[-1])) for part in parts))
+def _state(motion, *index: int) -> SpringState:
+    """The same motion as a state of brax's."""
+    parts = (motion[part][index] for part in ("pos", "rot", "vel", "ang"))
+    bodies = Bodies(*(tuple(part[..., i] for i in range(part.shape[-1])) for part in parts))
+    return SpringState(motion["q"][index], motion["qd"][index], bodies)
 
 
 def _aligned(rot, to):
@@ -75,124 +37,102 @@ def _differences(one, other) -> np.ndarray:
     """The greatest difference in each environment."""
     leaves = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
     apart = [np.abs(np.asarray(a) - np.asarray(b)) for a, b in leaves]
-    return np.max([difference.reshape(NUM_ENVS, -1).max(axis=1) for difference in apart], axis=0)
+    return np.max([difference.reshape(MANY, -1).max(axis=1) for difference in apart], axis=0)
 
 
-def _same_step(engines: Pair, state, ctrl) -> np.ndarray:
-    """How far one frame of each engine from the same state leads apart."""
-    own = engines.step_own(SpringState(state.q, state.qd, _bodies(state)), ctrl)
-    return _differences(_bodies(engines.step_brax(state, ctrl)), own.bodies)
+def _same_step(engines, before: SpringState, after: SpringState, ctrl) -> np.ndarray:
+    """How far one frame of our engine from the same state leads apart."""
+    return _differences(engines.step_own(before, ctrl).bodies, after.bodies)
 
 
-def _into_walls(engines: Pair, key):
-    """Poses in and round walls: faces, edges and corners."""
-    k_start, k_wall, k_offset, k_height, k_turn = jax.random.split(key, 5)
-    q, qd = engines.starts(k_start, spread=2.0)
-    arena = engines.spec.arena
-    walls = jnp.asarray(np.argwhere(arena.wall_cells) * arena.cell, jnp.float32)
-    wall = jax.random.choice(k_wall, walls, (NUM_ENVS,))
-    offset = jax.random.uniform(k_offset, (NUM_ENVS, 2), jnp.float32, -0.7, 0.7) * arena.cell
-    q = q.at[:, :2].set(wall + offset)
-    if engines.own.joints.types[0] == "f":
-        turn = jax.random.normal(k_turn, (NUM_ENVS, 4))
-        q = q.at[:, 2].set(jax.random.uniform(k_height, (NUM_ENVS,), jnp.float32, 0.1, 2.3))
-        q = q.at[:, 3:7].set(turn / jnp.linalg.norm(turn, axis=-1, keepdims=True))
-    return q, qd
-
-
-@pytest.mark.parametrize("id", ["ant_soccer_u_maze", "humanoid", "reacher"])
-def test_start_and_reading(id):
-    engines = pair(id)
-    q, qd = engines.starts(jax.random.key(0), spread=0.5)
-    ctrl = engines.actions(jax.random.key(1))
-    own, brax = engines.init_own(q, qd), engines.init_brax(q, qd)
-    rot = _aligned(brax.x.rot, engines.links_own(own).rot)
-    brax = brax.replace(x=brax.x.replace(rot=rot), x_i=brax.x_i.replace(rot=rot))
-    assert _differences(own.bodies, _bodies(brax)).max() < 5e-6
-    reads = ("q", "qd", "links", "mass_features")
-    found, expected = (
-        jax.jit(lambda state, engine=engine: [getattr(engine, read)(state) for read in reads])(state)
-        for engine, state in ((engines.own, own), (engines.brax, brax))
-    )
-    for ours, theirs in zip(found, expected, strict=True):
-        assert _differences(ours, theirs).max() < 2e-5
-    np.testing.assert_allclose(engines.own.torques(own, ctrl), engines.brax.torques(brax, ctrl), rtol=1e-6)
+@pytest.mark.parametrize(("id", "brax"), asking("started", ["ant_soccer_u_maze", "humanoid", "reacher"]))
+def test_start_and_reading(id, brax):
+    engines, theirs = pair(id), dict(brax("started", id))
+    own = engines.init_own(theirs["q"], theirs["qd"])
+    found = jax.jit(reading(engines.own))(own, engines.controls(1))
+    theirs["rot"] = theirs["links' rot"] = _aligned(theirs["links' rot"], found["links' rot"])
+    assert _differences(own.bodies, _state(theirs).bodies).max() < 5e-6
+    np.testing.assert_allclose(found.pop("torques"), theirs["torques"], rtol=1e-6)
+    for name in found:
+        assert _differences(found[name], theirs[name]).max() < 2e-5, name
 
 
 @pytest.mark.parametrize(
-    "id",
-    ["ant", "ant_soccer_u_maze", "reacher", "point_u_maze", pytest.param("humanoid", marks=pytest.mark.slow)],
+    ("id", "brax"),
+    asking("frames", ["ant", "ant_soccer_u_maze", "reacher", "point_u_maze", "humanoid"], slow=("humanoid",)),
 )
-def test_frames_from_the_same_state(id):
-    engines = pair(id)
-    state = engines.init_brax(*engines.starts(jax.random.key(2), spread=1.0))
-    for k_frame in jax.random.split(jax.random.key(3), 12):
-        ctrl = engines.actions(k_frame)
-        assert _same_step(engines, state, ctrl).max() < 3e-5
-        state = engines.step_brax(state, ctrl)
+def test_frames_from_the_same_state(id, brax):
+    engines, theirs = pair(id), brax("frames", id)
+    for k, ctrl in enumerate(engines.controls(3, 12)):
+        assert _same_step(engines, _state(theirs, k), _state(theirs, k + 1), ctrl).max() < 3e-5
 
 
-@pytest.mark.parametrize("id", ["ant_soccer_u_maze", pytest.param("ant_big_maze", marks=pytest.mark.slow)])
-def test_frames_in_walls(id):
-    engines = pair(id)
-    ctrl = engines.actions(jax.random.key(4))
-    moved = 0
-    for k_pose in jax.random.split(jax.random.key(5), 10):
-        state = engines.init_brax(*_into_walls(engines, k_pose))
+@pytest.mark.parametrize(
+    ("id", "brax"), asking("frames_in_walls", ["ant_soccer_u_maze", "ant_big_maze"], slow=("ant_big_maze",))
+)
+def test_frames_in_walls(id, brax):
+    engines, theirs = pair(id), brax("frames_in_walls", id)
+    ctrl = engines.controls(4)
+    for k in range(10):
         # Tens of metres from the origin stiff springs make more of how float32 rounds positions.
-        assert _same_step(engines, state, ctrl).max() < 2e-4
-        jump = engines.step_brax(state, ctrl).xd_i.vel - state.xd_i.vel
-        moved += np.sum(np.abs(np.asarray(jump)).max(axis=(1, 2)) > 1.0)
-    assert moved > 60
+        assert _same_step(engines, _state(theirs, k, 0), _state(theirs, k, 1), ctrl).max() < 2e-4
+    jumps = np.abs(np.diff(theirs["vel"], axis=1)).max(axis=(1, 3, 4))
+    assert np.sum(jumps > 1.0) > 60
 
 
 @pytest.mark.parametrize(
-    "id", ["ant", pytest.param("humanoid", marks=pytest.mark.slow), "reacher", "point_u_maze"]
+    ("id", "brax"),
+    asking("trajectory", ["ant", "humanoid", "reacher", "point_u_maze"], slow=("humanoid",)),
 )
-def test_trajectories(id):
+def test_trajectories(id, brax):
     """Fifty environment steps; environments may part where a touch hangs by a hair, most must not."""
-    engines = pair(id)
-    q, qd = engines.starts(jax.random.key(6))
-    own, brax = engines.init_own(q, qd), engines.init_brax(q, qd)
-    apart = np.zeros(NUM_ENVS)
-    for k_action in jax.random.split(jax.random.key(7), 50):
-        ctrl = engines.actions(k_action)
+    engines, theirs = pair(id), brax("trajectory", id)
+    own = engines.init_own(theirs["q"], theirs["qd"])
+    places = jax.jit(lambda state: engines.own.links(state).pos)
+    apart = np.zeros(MANY)
+    for ctrl, links in zip(engines.controls(7, 50), theirs["links"], strict=True):
         for _ in range(engines.frames):
-            own, brax = engines.step_own(own, ctrl), engines.step_brax(brax, ctrl)
-        apart = np.maximum(apart, _differences(engines.links_own(own).pos, brax.x.pos))
+            own = engines.step_own(own, ctrl)
+        apart = np.maximum(apart, _differences(places(own), links))
     assert np.median(apart) < 3e-5
     assert np.mean(apart < 1e-4) > 0.8
 
 
-def test_coordinates_follow_the_links():
+@pytest.mark.parametrize(("id", "brax"), asking("one_frame", ["ant", "humanoid"]))
+def test_coordinates_follow_the_links(id, brax):
     """Joint angles are brax's; near zero its second ones are rough, as it takes them from a cosine."""
-    for id in ("ant", "humanoid"):
-        engines = pair(id)
-        brax = engines.init_brax(*engines.starts(jax.random.key(8), spread=1.0))
-        ctrl = engines.actions(jax.random.key(9))
-        own = engines.step_own(SpringState(brax.q, brax.qd, _bodies(brax)), ctrl)
-        brax = engines.step_brax(brax, ctrl)
-        assert _differences(own.qd, brax.qd).max() < 3e-5
-        assert _differences(own.q, brax.q).max() < (1e-6 if id == "ant" else 1e-3)
+    engines, theirs = pair(id), brax("one_frame", id)
+    own = engines.step_own(_state(theirs, 0), engines.controls(9))
+    assert _differences(own.qd, theirs["qd"][1]).max() < 3e-5
+    assert _differences(own.q, theirs["q"][1]).max() < (1e-6 if id == "ant" else 1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("question", "name"), RECORDED)
+def test_the_file_says_what_brax_gives(question, name):
+    said, given = recorded(question, name), live(question, name)
+    assert said.keys() == given.keys()
+    for part in said:
+        np.testing.assert_allclose(said[part], given[part], atol=5e-4 if part == "q" else 1e-4, rtol=1e-4)
 
 
 def test_environments_and_seeds():
     """A step of many environments is that of each; so it is under vmap over seeds."""
     engines = pair("ant")
-    q, qd = engines.starts(jax.random.key(10))
-    ctrl = engines.actions(jax.random.key(11))
+    q, qd = engines.starts(10)
+    ctrl = engines.controls(11)
     # One program on both sides: two are fused, and so rounded, in another way.
     step = lambda q, qd, ctrl: engines.own.step(engines.own.init(q, qd), ctrl)
     together = jax.jit(step)(q, qd, ctrl)
-    by_seed = lambda x: x.reshape(3, NUM_ENVS // 3, *x.shape[1:])
+    by_seed = lambda x: x.reshape(3, MANY // 3, *x.shape[1:])
     apart = jax.jit(jax.vmap(step))(by_seed(q), by_seed(qd), by_seed(ctrl))
     for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(apart), strict=True):
-        np.testing.assert_allclose(by_seed(a), b, atol=2e-6)
+        np.testing.assert_allclose(by_seed(np.asarray(a)), b, atol=2e-6)
 
 
 @pytest.mark.parametrize("id", ["ant_big_maze", "ant_soccer_u_maze", "humanoid_u_maze", "pusher_two"])
 def test_pairs_are_those_of_mjx(id):
-    model, _, _ = _compiled(id)
+    model, _, _ = compiled(id)
     own = sorted(geom_pairs(model))
     assert own == sorted((int(a), int(b)) for a, b, _ in collision_driver.geom_pairs(model))
     assert len(own) == len(set(own)) > 0
@@ -201,7 +141,7 @@ def test_pairs_are_those_of_mjx(id):
 def test_every_environment_on_springs_is_supported():
     for id in env_ids():
         if "spring" in get_spec(id).pipelines():
-            assert Spring.supports(_compiled(id)[0]) is None, id
+            assert Spring.supports(compiled(id)[0]) is None, id
 
 
 def test_other_models_are_refused_and_run_on_brax():
@@ -228,14 +168,18 @@ def _round_a_box(count: int):
     turn = rng.normal(size=(count, 4))
     turn /= np.linalg.norm(turn, axis=1, keepdims=True)
     mat = np.stack([np.stack(column, -1) for column in matrix(tuple(turn.T))], -1)
-    return jnp.asarray(pos, jnp.float32), jnp.asarray(mat, jnp.float32)
+    return pos.astype(np.float32), mat.astype(np.float32)
 
 
 def _by_mjx(find, size, pos, mat):
-    box = mesh.box(collision_types.GeomInfo(jnp.zeros((1, 3)), jnp.eye(3)[None], jnp.array([HALF])))
-    box = box.replace(pos=box.pos[0], mat=box.mat[0], size=box.size[0], vert=box.vert[0], face=box.face[0])
-    one = lambda pos, mat: find(collision_types.GeomInfo(pos, mat, jnp.array(size)), box)
-    dist, place, normal = jax.jit(jax.vmap(one))(pos, mat)
+    @jax.jit
+    def run(pos, mat):
+        box = mesh.box(collision_types.GeomInfo(jnp.zeros((1, 3)), jnp.eye(3)[None], jnp.array([HALF])))
+        box = box.replace(**{part: getattr(box, part)[0] for part in ("pos", "mat", "size", "vert", "face")})
+        one = lambda pos, mat: find(collision_types.GeomInfo(pos, mat, jnp.array(size)), box)
+        return jax.vmap(one)(pos, mat)
+
+    dist, place, normal = map(np.asarray, run(pos, mat))
     count = len(pos)
     return dist.reshape(count, -1), place.reshape(count, -1, 3), normal.reshape(count, -1, 3)
 
@@ -246,22 +190,23 @@ def test_box_contacts_are_those_of_mjx(shape):
     pos, mat = _round_a_box(20_000)
     centre, axis = tuple(pos.T), tuple(mat[:, :, 2].T)
     if shape == "sphere":
-        found = jax.jit(lambda: contacts.sphere_box(Sphere(centre, size[0]), (0.0,) * 3, HALF))()
+        find = lambda centre, axis: contacts.sphere_box(Sphere(centre, size[0]), (0.0,) * 3, HALF)
         dist, place, normal = _by_mjx(collision_convex._sphere_convex, size, pos, mat)
     else:
-        capsule = Capsule(centre, size[0], axis, size[1])
-        found = jax.jit(lambda: contacts.capsule_box(capsule, (0.0,) * 3, HALF))()
+        find = lambda centre, axis: contacts.capsule_box(
+            Capsule(centre, size[0], axis, size[1]), (0.0,) * 3, HALF
+        )
         dist, place, normal = _by_mjx(collision_convex._capsule_convex, size, pos, mat)
-    for k, own in enumerate(found):
+    for k, own in enumerate(jax.device_get(jax.jit(find)(centre, axis))):
         touches = (own.dist < 0) | (dist[:, k] < 0)
         assert np.sum(touches) > 5_000
         off = np.stack(
             [
                 np.abs(own.dist - dist[:, k]),
-                np.abs(jnp.stack(own.pos, -1) - place[:, k]).max(axis=-1),
-                np.abs(jnp.stack(own.normal, -1) - normal[:, k]).max(axis=-1),
+                np.abs(np.stack(own.pos, -1) - place[:, k]).max(axis=-1),
+                np.abs(np.stack(own.normal, -1) - normal[:, k]).max(axis=-1),
             ]
-        )[:, np.asarray(touches)]
+        )[:, touches]
         # A nearest point a hair away has a direction that float32 cannot tell well.
         assert np.mean(off < 1e-5) > 0.995
         assert np.all(off[:2] < 1e-4)
@@ -270,9 +215,15 @@ def test_box_contacts_are_those_of_mjx(shape):
 
 def test_boxes_below_the_floor_touch_nothing():
     pos, mat = _round_a_box(64)
-    below = (0.0, 0.0, -100.0)
-    capsule = Capsule(tuple(pos.T), 0.08, tuple(mat[:, :, 2].T), 0.14)
-    found = contacts.sphere_box(Sphere(tuple(pos.T), 0.25), below, HALF) + contacts.capsule_box(
-        capsule, below, HALF
-    )
-    assert all(np.all(contact.dist > 0) for contact in found)
+
+    @jax.jit
+    def find(centre, axis):
+        shapes = Sphere(centre, 0.25), Capsule(centre, 0.08, axis, 0.14)
+        return [
+            touching(shape, (0.0, 0.0, -100.0), HALF)
+            for touching, shape in zip((contacts.sphere_box, contacts.capsule_box), shapes, strict=True)
+        ]
+
+    spheres, capsules = find(tuple(pos.T), tuple(mat[:, :, 2].T))
+    assert len(spheres) and len(capsules)
+    assert all(np.all(np.asarray(contact.dist) > 0) for contact in (*spheres, *capsules))
