@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import os
 import shlex
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
+
+from forked import Forked, Server
 
 TESTS = Path(__file__).parent
 # Twelve evaluations and as many checkpoints: most moments after the start are near a write.
@@ -19,26 +18,29 @@ COMMON = shlex.split(
 )
 REPLAY = shlex.split("--batch-size 32 --updates-per-step 1/30 --replay-size 50 --prefill-steps 20")
 CRITIC = ["--critic-net.width", "16"]
-# Half of them, as many processes train so.
-TRAIN = ["train", "crl", "walk", *COMMON, *REPLAY, *CRITIC, "--steps", "2880", "--evaluations", "6"]
+# A third of them, as many processes train so.
+TRAIN = ["train", "crl", "walk", *COMMON, *REPLAY, *CRITIC, "--steps", "1920", "--evaluations", "4"]
 
 
-def start(cache: Path, *args: object, fault: str = "") -> subprocess.Popen[str]:
-    """The command line in a process of its own, with a fault if one is asked for.
-
-    cache: folder of programs, traced and compiled, that are kept
-    """
-    env = os.environ | {
-        "FAULT": fault,
+@functools.cache
+def _server(cache: Path) -> Server:
+    """Of processes that have imported what the command line imports until it trains."""
+    env = {
         "TRACES": "1",
         "JAX_COMPILATION_CACHE_DIR": str(cache),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
         "XDG_CACHE_HOME": str(cache),
     }
-    line = [sys.executable, str(TESTS / "probe_cli.py"), *map(str, args)]
-    return subprocess.Popen(
-        line, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=TESTS
-    )
+    modules = "probe_cli", "homing.cli.train", "homing.training.runner", "orbax.checkpoint", "scipy.linalg"
+    return Server(*modules, env=env)
+
+
+def start(cache: Path, *args: object, fault: str = "") -> Forked:
+    """The command line in a process of its own, with a fault if one is asked for.
+
+    cache: folder of programs, traced and compiled, that are kept
+    """
+    return _server(cache).start(TESTS / "probe_cli.py", *args, cwd=TESTS, env={"FAULT": fault})
 
 
 def command(cache: Path, *args: object, fault: str = "") -> tuple[int, str]:

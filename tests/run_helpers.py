@@ -14,6 +14,7 @@ from probes import Probe, walk
 from safetensors.numpy import load_file
 
 from homing.compile.jitted import Programs
+from homing.compile.programs import Compiled
 from homing.config import run as run_settings
 from homing.config.offpolicy import TrainConfig
 from homing.config.presets import preset
@@ -83,6 +84,12 @@ def patch_programs(patch: pytest.MonkeyPatch) -> None:
 def shared_programs(monkeypatch):
     """Runs with the same settings share their programs."""
     patch_programs(monkeypatch)
+
+
+@pytest.fixture
+def nothing_compiled(monkeypatch):
+    """Programs of runs are neither traced nor compiled; for what is refused before the first is called."""
+    monkeypatch.setattr(Compiled, "_lower", lambda *_: lambda *_: lambda: None)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,17 +1,16 @@
 """What the docs tell a reader to type: every Python block runs, every command parses, no old name is left."""
 
 import dataclasses
-import os
+import functools
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import probes
 import pytest
+from forked import Server
 
 from homing import api
 from homing.agents import OnPolicyAgent, make_agent
@@ -72,6 +71,13 @@ RUN = [
 ]
 
 
+@functools.cache
+def readers() -> Server:
+    """Of processes that have imported libraries, which takes longer than most pages, and nothing of this one."""
+    env = {"PYTHONPATH": str(ROOT / "src"), "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax")}
+    return Server("jax", "flax.linen", "optax", "mujoco", env=env)
+
+
 @pytest.mark.parametrize("page", RUN)
 def test_the_code_of_a_page_runs(page, tmp_path):
     """As a reader would run it: in a new process, in an empty folder."""
@@ -81,18 +87,12 @@ def test_the_code_of_a_page_runs(page, tmp_path):
     script, work = tmp_path / f"page_{page.stem}.py", tmp_path / "work"
     script.write_text(code_of(page.read_text()))
     work.mkdir()
-    cache = {"PYTHONPATH": str(ROOT / "src"), "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax")}
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=work,
-        env=os.environ | cache,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    with open(tmp_path / "errors", "w+") as errors:
+        process = readers().start(script, cwd=work, errors=errors)
+        out, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, (tmp_path / "errors").read_text()[-3000:]
     for line in outputs_of(page.read_text()):
-        assert masked(line) in masked(done.stdout), f"the page shows another output: {line}\n{done.stdout}"
+        assert masked(line) in masked(out), f"the page shows another output: {line}\n{out}"
 
 
 def outputs_of(text: str) -> list[str]:

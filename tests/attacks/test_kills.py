@@ -26,7 +26,7 @@ CASES = {
     "study": ["study", "run", "{tests}/attacks/tiny.toml", "--workers", "0", "--cpu"],
 }
 QUICK = ("crl",)
-WARM = 0.5  # length of a run with kept programs, as a fraction of the first one's
+WARM = 0.25  # length of a run with kept programs, as a fraction of the first one's
 
 
 def started(args, cache):

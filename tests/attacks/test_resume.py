@@ -10,6 +10,7 @@ from run_helpers import (  # noqa: F401
     Watch,
     assert_same_results,
     no_key_check,
+    nothing_compiled,
     patch_envs,
     patch_programs,
     probe_envs,
@@ -215,6 +216,7 @@ def test_seeds_and_agent_cannot_change(stopped):
     assert "seeds was [3, 4] and is [3, 9]" in message
 
 
+@pytest.mark.usefixtures("nothing_compiled")
 def test_another_width_is_told_by_array_and_no_checkpoint_is_called_damaged(stopped):
     net = json.loads((stopped / "config.json").read_text())["settings"]["actor_net"]
     edit_config(stopped, "settings", actor_net=net | {"width": 24}, critic_net=net | {"width": 24})
@@ -224,6 +226,7 @@ def test_another_width_is_told_by_array_and_no_checkpoint_is_called_damaged(stop
     assert "remove" not in message and "delete" not in message
 
 
+@pytest.mark.usefixtures("nothing_compiled")
 def test_another_environment_is_told_by_array(stopped, monkeypatch):
     from probes import echo
 

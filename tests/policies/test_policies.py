@@ -1,6 +1,7 @@
 """Policy files: what goes in comes out, and what is wrong with one is said in one message."""
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
@@ -57,7 +58,7 @@ def probe_config_settings():
 @pytest.fixture(scope="module")
 def learner(agent):
     with jax.debug_key_reuse(False):
-        return jax.vmap(agent.init)(jax.random.split(jax.random.key(0), 2))
+        return jax.jit(jax.vmap(agent.init))(jax.random.split(jax.random.key(0), 2))
 
 
 @pytest.fixture
@@ -235,7 +236,9 @@ def test_a_setting_that_is_not_known_is_named(file):
 
 
 def test_what_has_diverged_is_not_written(agent, learner, tmp_path):
-    broken = jax.tree.map(lambda x: x.at[0].set(np.nan), parameters(learner))
+    first = np.array([True, False])  # of two seeds
+    spoil = lambda x: np.where(first.reshape(-1, *[1] * (x.ndim - 1)), np.nan, x).astype(x.dtype)
+    broken = jax.tree.map(spoil, jax.device_get(parameters(learner)))
     policies = Policies("here", "crl", agent, agent.config, broken, (0, 1), SPEC, EnvChoice("walk"), 0, {})
     with pytest.raises(HomingError, match="diverged"):
         write_policies(tmp_path / "a.safetensors", policies)
@@ -285,7 +288,8 @@ def test_an_agent_without_a_critic_says_so(file, monkeypatch):
 
 
 def test_numbers_that_16_bits_cannot_hold_are_not_stored_in_them(run, tmp_path, learner):
-    large = jax.tree.map(lambda x: 0 * x + 1e6 if x.dtype == np.float32 else x, learner)
+    enlarge = lambda x: np.full_like(x, 1e6) if x.dtype == np.float32 else x
+    large = jax.tree.map(enlarge, jax.device_get(learner))
     save_policy(run / "policies" / "last.safetensors", large, 24)
     with pytest.raises(HomingError, match="too large for 16 bits"):
         homing.export(run, tmp_path / "a.safetensors", half=True)
@@ -320,9 +324,12 @@ def test_every_agent_has_files(name, tmp_path):
     assert loaded.seed == 5
 
 
+load_once = functools.cache(homing.load)
+
+
 @pytest.mark.parametrize("name", shipped_names())
 def test_shipped_policies_fit_their_environments_and_have_cards(name):
-    policy = homing.load(name)
+    policy = load_once(name)
     env = policy.make_env()
     action = policy(np.zeros(env.spec.state_dim), np.zeros(env.spec.goal_dim))
     assert action.shape == (env.spec.action_dim,)
@@ -338,7 +345,7 @@ def test_shipped_policies_act_as_they_always_did(name):
     recorded = json.loads((Path(__file__).parent / "shipped.json").read_text())[name]
     found = {key: hashlib.sha256(x.tobytes()).hexdigest()[:16] for key, x in load_file(shipped(name)).items()}
     assert found == recorded["weights"]
-    policy, rng = homing.load(name), np.random.default_rng(7)
+    policy, rng = load_once(name), np.random.default_rng(7)
     state = rng.normal(size=(5, policy.spec.state_dim)).astype(np.float32)
     goal = rng.normal(size=(5, policy.spec.goal_dim)).astype(np.float32)
     np.testing.assert_allclose(policy(state, goal), recorded["action"], atol=0.02)

@@ -81,7 +81,7 @@ def test_a_run_in_use_is_refused_and_stops_cleanly_on_request(tmp_path, tmp_path
     process = start(undisturbed(tmp_path_factory.getbasetemp()).cache, *TRAIN, "--out", path, fault="pause:2")
     try:
         while not (path / "metrics.jsonl").exists() or len(RunFolder(path).rows()) < 4:
-            assert process.poll() is None, process.stdout.read()
+            assert process.poll() is None, process.communicate()[0]
             time.sleep(0.1)
         code, out, err = cli_helpers.command(capsys, "resume", path)
         assert code == 2

@@ -26,7 +26,7 @@ from homing.training import runner
 from homing.training.build import build
 
 pytestmark = pytest.mark.usefixtures("probe_envs")
-LEARN = offline(TrainConfig(batch_size=128, evaluations=2, eval_envs=64), updates=600)
+LEARN = offline(TrainConfig(batch_size=128, evaluations=2, eval_envs=64), updates=200)
 GCBC = GCBCConfig(actor_net=dataclasses.replace(NET, width=32), actor_lr=3e-3, normalise_observations=True)
 CRL = CRLConfig(
     critic_net=dataclasses.replace(NET, width=32),
@@ -63,10 +63,15 @@ def test_replay_holds_every_transition_once_and_knows_its_episode():
     shape = replay.BufferShape(-(-dataset.transitions // 16), 16, 1, 2, 2, 2)
     buffer, episodes = stored(dataset, env, shape)
     assert int(episodes.filled) == dataset.transitions
-    place = jnp.arange(dataset.transitions)
-    zero = jnp.zeros_like(place)
-    states = replay.read(buffer.state, episodes, place, zero)
-    left = replay.remaining(buffer, episodes, place, zero)
+
+    @jax.jit
+    def read(buffer, episodes):
+        place = jnp.arange(dataset.transitions)
+        zero = jnp.zeros_like(place)
+        left = replay.remaining(buffer, episodes, place, zero)
+        return replay.read(buffer.state, episodes, place, zero), left
+
+    states, left = map(np.asarray, read(buffer, episodes))
     position = 0
     for start, end in zip(dataset.starts, dataset.ends, strict=True):
         for row in range(start, end):
@@ -80,10 +85,16 @@ def test_goals_come_from_the_own_episode():
     dataset, env = walk_dataset(30, length=9, ragged=True), walk(1)
     shape = replay.BufferShape(-(-dataset.transitions // 7), 7, 1, 2, 2, 2)
     buffer, episodes = stored(dataset, env, shape)
-    index = replay.sample(buffer, episodes, jax.random.key(0), 400)
-    assert int(index.position.max()) < dataset.transitions
-    states = np.asarray(replay.read(buffer.state, episodes, index.position, index.env))
-    goals = np.asarray(GOAL_SAMPLERS["future"](buffer, episodes, index, jax.random.key(1), 0.9))
+
+    @jax.jit
+    def sampled(buffer, episodes, k_index, k_goals):
+        index = replay.sample(buffer, episodes, k_index, 400)
+        states = replay.read(buffer.state, episodes, index.position, index.env)
+        return index.position, states, GOAL_SAMPLERS["future"](buffer, episodes, index, k_goals, 0.9)
+
+    keys = jax.random.key(0), jax.random.key(1)
+    position, states, goals = map(np.asarray, sampled(buffer, episodes, *keys))
+    assert position.max() < dataset.transitions
     where = {row.tobytes(): i for i, row in enumerate(dataset.observations)}
     for state, goal in zip(states, goals, strict=True):
         row, later = where[state.tobytes()], where[goal.tobytes()]
@@ -123,7 +134,7 @@ def test_a_policy_learned_from_good_data_reaches_goals(agent, tmp_path):
     assert outcome.status == "finished"
     assert min(success(tmp_path / "run")) > 0.8
     rows = RunFolder(tmp_path / "run").rows()
-    assert [row["step"] for row in rows] == [row["updates"] for row in rows] == [0, 0, 300, 300, 600, 600]
+    assert [row["step"] for row in rows] == [row["updates"] for row in rows] == [0, 0, 100, 100, 200, 200]
     assert "speed/updates_per_second" in rows[-1] and "speed/env_steps_per_second" not in rows[-1]
 
 
@@ -152,8 +163,8 @@ def test_every_other_off_policy_agent_can_be_trained_on_data(agent):
 
 
 def test_a_run_remembers_its_file_and_goes_on_with_the_same_bits(tmp_path):
-    file = write_dataset(tmp_path / "x.npz", walk_dataset(20))
-    config = offline_config(file=file, train=offline(LEARN, updates=300))
+    file = write_dataset(tmp_path / "x.npz", walk_dataset(200))  # as much as above: compiled already
+    config = offline_config(file=file)
 
     def stop(iteration):
         if iteration == 2:

@@ -1,6 +1,7 @@
 """The off-policy loop of one seed: its counts, its goals and its memory."""
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import jax
@@ -61,7 +62,9 @@ class Witness(OffPolicyAgent):
         return learner, {"one": jnp.ones((), jnp.float32), "update": context.updates.astype(jnp.float32)}
 
 
+@functools.cache
 def run(config, agent=None):
+    """Plan, last state and measurements of a whole run."""
     env = turnstile(num_envs=5, episode_length=30)
     agent = agent or Witness()
     plan = make_plan(config, env, agent)
@@ -78,7 +81,9 @@ def run(config, agent=None):
 
 
 # Updates an iteration: 3.5 (chunk and spare one), 0.7 (some make none), 8.75 in chunks of two.
-@pytest.mark.parametrize(("ratio", "prefetch_bytes"), [(0.1, 2**20), (0.02, 2**20), (0.25, 2_000)])
+@pytest.mark.parametrize(
+    ("ratio", "prefetch_bytes"), [(0.1, CONFIG.prefetch_bytes), (0.02, 2**20), (0.25, 2_000)]
+)
 def test_updates_are_as_planned_and_goals_from_the_transitions_own_episode(ratio, prefetch_bytes):
     config = dataclasses.replace(CONFIG, updates_per_step=ratio, prefetch_bytes=prefetch_bytes)
     plan, train, measured = run(config)
@@ -97,9 +102,9 @@ def test_updates_are_as_planned_and_goals_from_the_transitions_own_episode(ratio
 def test_before_the_first_update_nothing_is_measured():
     env = turnstile(num_envs=5, episode_length=30)
     loop = OffPolicy(env, Witness(), make_plan(CONFIG, env, Witness()))
-    train = jax.jit(loop.init)(jax.random.key(0))
+    train, measure = jax.jit(loop.init)(jax.random.key(0)), jax.jit(loop.measure)
     for iteration in (0, loop.plan.prefill_iterations):
-        assert all(np.isnan(value) for value in loop.measure(train, jnp.int32(iteration)).values())
+        assert all(np.isnan(value) for value in measure(train, jnp.int32(iteration)).values())
 
 
 def test_rates_fall_in_a_straight_line_to_their_last_share():
@@ -122,10 +127,20 @@ class TwoMinded(Witness):
 
 @pytest.mark.parametrize(("greedy", "envs"), [(0.0, 0), (0.4, 2), (1.0, 5)])
 def test_a_fraction_of_the_environments_acts_greedily(greedy, envs):
-    plan, train, _ = run(
-        dataclasses.replace(CONFIG, greedy_env_fraction=greedy, total_steps=400), TwoMinded()
+    env, config = (
+        turnstile(num_envs=5, episode_length=30),
+        dataclasses.replace(CONFIG, greedy_env_fraction=greedy),
     )
-    stored = np.asarray(train.replay.action)[: plan.prefill_iterations + 1]
+    loop = OffPolicy(env, TwoMinded(), make_plan(config, env, TwoMinded()))
+    unrolls = loop.plan.prefill_iterations + 1
+
+    @jax.jit
+    def collected(key):
+        k_init, k_collect = jax.random.split(key)
+        one = lambda train, i: (loop.collect(train, i, jax.random.fold_in(k_collect, i)), None)
+        return jax.lax.scan(one, loop.init(k_init), jnp.arange(unrolls))[0]
+
+    stored = np.asarray(collected(jax.random.key(0)).replay.action)[:unrolls]
     np.testing.assert_array_equal(stored[:, :envs], -1)
     np.testing.assert_array_equal(stored[:, envs:], 1)
 
@@ -155,7 +170,7 @@ class HindsightWitness(Witness):
 )
 def test_hindsight_takes_half_of_the_goals_and_none_from_another_episode(sampler):
     """A12; and A14: without a prefill, no batch holds a transition that was never written."""
-    config = dataclasses.replace(CONFIG, prefill_steps=0)
+    config = dataclasses.replace(CONFIG, prefill_steps=0, updates_per_step=0.2)
     plan, train, _ = run(config, HindsightWitness(sampler=sampler, ratio=0.5))
     seen = train.learner
     assert int(seen.updates) == plan.total_updates
@@ -166,7 +181,7 @@ def test_hindsight_takes_half_of_the_goals_and_none_from_another_episode(sampler
 
 def test_an_agent_that_asks_for_goals_of_other_transitions_gets_them():
     witness = HindsightWitness(sampler="uniform_future", random_ratio=0.3)
-    plan, train, _ = run(dataclasses.replace(CONFIG, prefill_steps=0), witness)
+    plan, train, _ = run(dataclasses.replace(CONFIG, prefill_steps=0, updates_per_step=0.2), witness)
     transitions = plan.total_updates * CONFIG.batch_size
     assert int(train.learner.past_border) == transitions, "no goal is a commanded one"
     # The neighbour is now and then of the same episode.
@@ -175,9 +190,14 @@ def test_an_agent_that_asks_for_goals_of_other_transitions_gets_them():
 
 def test_the_buffer_holds_the_newest_transitions_after_many_iterations():
     plan, train, _ = run(CONFIG)
-    episodes = replay.episode_index(train.replay, jnp.int32(plan.iterations))
-    position = jnp.arange(plan.buffer_shape.slots * 7, dtype=jnp.int32)
-    state = np.asarray(replay.read(train.replay.state, episodes, position, jnp.zeros_like(position)))
+
+    @jax.jit
+    def read(buffer):
+        episodes = replay.episode_index(buffer, jnp.int32(plan.iterations))
+        position = jnp.arange(plan.buffer_shape.slots * 7, dtype=jnp.int32)
+        return replay.read(buffer.state, episodes, position, jnp.zeros_like(position))
+
+    state = np.asarray(read(train.replay))
     same = state[1:, 0] == state[:-1, 0]
     np.testing.assert_array_equal(state[1:, 1], np.where(same, state[:-1, 1] + 1, 0))
     number, step = np.asarray(train.env.obs.state[0])
@@ -202,17 +222,17 @@ def test_no_key_is_used_twice():
     env = turnstile(num_envs=5, episode_length=30)
     loop = OffPolicy(env, Witness(), make_plan(CONFIG, env, Witness()))
     with jax.debug_key_reuse(True), jax.numpy_dtype_promotion("strict"):
-        train = loop.init(jax.random.key(0))
-        jax.jit(loop.epoch)(train, jnp.int32(3), jnp.int32(4))
+        train = jax.jit(loop.init)(jax.random.key(0))
+        jax.jit(loop.epoch, donate_argnums=0)(train, jnp.int32(3), jnp.int32(4))
 
 
 def test_memory_of_learner_and_environments_is_measured():
     env = turnstile(num_envs=5, episode_length=30)
     plan = make_plan(CONFIG, env, Witness(), seeds=3)
     assert plan.sizes.learner_bytes == 16
-    state = env.reset(jax.random.key(0))
+    state = jax.eval_shape(env.reset, jax.random.key(0))
     plain = [x for x in jax.tree.leaves(state) if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
-    assert plan.sizes.env_bytes == pytest.approx(sum(x.nbytes for x in plain), abs=16)
+    assert plan.sizes.env_bytes == pytest.approx(sum(x.size * x.dtype.itemsize for x in plain), abs=16)
     assert plan.seeds == 3
 
 

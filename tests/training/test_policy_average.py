@@ -1,6 +1,7 @@
 """The averaged policy: exactly the moving average of parameters, evaluated and saved in place of the last."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -62,16 +63,23 @@ class Climber(OffPolicyAgent):
         return Counting(fit, learner.updates + 1), {}
 
 
+@functools.cache
 def trained(config):
+    """Plan, last state and evaluation of a run."""
     env = mirror()
     plan = make_plan(config, env, Climber())
     loop = OffPolicy(env, Climber(), plan)
-    train, _ = jax.jit(loop.epoch)(loop.init(jax.random.key(0)), jnp.int32(0), jnp.int32(plan.iterations))
-    return loop, plan, train
+
+    @jax.jit
+    def run(key):
+        train, _ = loop.epoch(loop.init(key), jnp.int32(0), jnp.int32(plan.iterations))
+        return train, loop.evaluate(train, jnp.int32(plan.iterations), env)
+
+    return plan, *run(jax.random.key(0))
 
 
 def test_parameters_are_averaged_exactly_and_counts_are_taken_as_they_are():
-    _, plan, train = trained(CONFIG)
+    plan, train, _ = trained(CONFIG)
     average = 0.0
     for iteration in range(plan.iterations):
         average = DECAY * average + (1 - DECAY) * STEP * plan.updates_at(iteration + 1)
@@ -83,12 +91,10 @@ def test_parameters_are_averaged_exactly_and_counts_are_taken_as_they_are():
 
 
 def test_the_averaged_policy_is_evaluated():
-    loop, plan, train = trained(CONFIG)
-    found = loop.evaluate(train, jnp.int32(plan.iterations), mirror())
+    _, train, found = trained(CONFIG)
     assert float(found["final_distance"]) == pytest.approx(float(train.policy.fit.params), rel=1e-5)
-    loop, plan, train = trained(dataclasses.replace(CONFIG, policy_ema=0.0))
+    plan, train, found = trained(dataclasses.replace(CONFIG, policy_ema=0.0))
     assert train.policy is train.learner
-    found = loop.evaluate(train, jnp.int32(plan.iterations), mirror())
     assert float(found["final_distance"]) == pytest.approx(STEP * plan.total_updates, rel=1e-4)
 
 
@@ -101,7 +107,8 @@ def test_the_averaged_policy_is_saved(tmp_path, monkeypatch):
         save(self, train)
 
     monkeypatch.setattr(run_module.Run, "_save", seen)
-    run(tmp_path / "run", train=dataclasses.replace(TRAIN, policy_ema=0.9))
+    # As many updates in each iteration, so that there is no program of remaining ones.
+    run(tmp_path / "run", train=dataclasses.replace(TRAIN, policy_ema=0.9, updates_per_step=1 / 40))
     average, last = saved[-1]
     loaded = find_policies(tmp_path / "run").learner.params
     jax.tree.map(np.testing.assert_array_equal, loaded, average)

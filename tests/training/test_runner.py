@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from run_helpers import (  # noqa: F401
+    NET,
     SAVE,
     TRAIN,
     Watch,
@@ -249,7 +250,7 @@ def test_a_seed_that_diverges_is_reported_marked_and_harmless(tmp_path, whole, m
     summary = RunFolder(path).summary()
     assert summary["diverged"] == [4]
     assert summary["last"]["eval/success_any"]["seeds"] == 1
-    told = homing.evaluate(path, episodes=4)
+    told = homing.evaluate(path, episodes=16)
     assert told["diverged"] == [4]
     assert told["summary"]["success_any"]["seeds"] == 1
 
@@ -290,25 +291,24 @@ def test_evaluation_of_a_run_has_a_row_for_each_seed(whole):
 
 
 def test_training_from_python_takes_settings_by_name(tmp_path):
-    from homing.networks import NetConfig
-
-    net = NetConfig(width=8)
-    changes = {f: getattr(TRAIN, f) for f in ("num_envs", "unroll_length", "batch_size", "replay_size")}
+    """Those of the runs above, so that their programs will do."""
+    names = ("num_envs", "unroll_length", "batch_size", "updates_per_step", "replay_size", "prefill_steps")
+    changes = {name: getattr(TRAIN, name) for name in (*names, "evaluations", "eval_envs")}
     trained = homing.train(
         "crl",
         "walk",
-        seeds=[5],
-        steps=400,
+        seeds=[5, 6],
+        steps=TRAIN.total_steps,
         preset="quickstart",
         out=tmp_path / "run",
         quiet=True,
-        prefill_steps=20,
-        evaluations=2,
-        critic_net=net,
-        actor_net=net,
+        critic_net=NET,
+        actor_net=NET,
+        representation_dim=8,
         tensorboard="off",
         **changes,
     )
-    assert [step for step, _ in trained.curve(5)] == [0, 240, 400]
+    assert [step for step, _ in trained.curve(5)] == [0, 560, 1040, 1440, 1920]
     assert trained.policy()(np.zeros(2), np.zeros(2)).shape == (2,)
-    assert dataclasses.replace(SAVE, checkpoint_minutes=10) == RunFolder(trained.path).config().save
+    save = dataclasses.replace(SAVE, checkpoint_minutes=10)
+    assert RunFolder(trained.path).config() == probe_config(seeds=(5, 6), save=save, preset="quickstart")

@@ -10,7 +10,7 @@ import pytest
 from probes import Probe, walk
 from run_helpers import NET, TRAIN
 
-from homing.agents import make_agent
+from homing.agents import OffPolicyAgent, make_agent
 from homing.agents.crl import CRL, CRLConfig
 from homing.config.presets import preset
 from homing.training.build import make_loop
@@ -218,10 +218,26 @@ def test_exact_seeds_learn_what_vmapped_ones_do(three):
     assert set(told[-1]) == set(told_exact[-1])
 
 
+class Idle(OffPolicyAgent):
+    """It learns nothing: of its training only the replay buffer has a size."""
+
+    def __init__(self, spec):
+        self.spec = spec
+
+    def init(self, key):
+        return jnp.zeros((), jnp.float32)
+
+    def act(self, learner, obs, key, *, explore):
+        return jnp.zeros((*obs.state.shape[:-1], self.spec.action_dim), jnp.float32)
+
+    def update(self, learner, batch, draws, context):
+        return learner + jnp.mean(batch.reward), {}
+
+
 def test_exact_epochs_change_the_state_in_place():
     """One seed's copy is temporary, not that of all."""
     env = walk(num_envs=8)
-    agent = CRL(CRLConfig(critic_net=NET, actor_net=NET, representation_dim=8), env.spec)
+    agent = Idle(env.spec)
     plan = make_plan(dataclasses.replace(CONFIG, exact_seeds=True, replay_size=5_000), env, agent, 4)
     made = programs(OffPolicy(env, agent, plan), env)
     train = made.init(seed_keys([0, 1, 2, 3]))
@@ -237,7 +253,9 @@ def test_exact_epochs_change_the_state_in_place():
 def test_exact_members_of_a_population_have_their_own_values():
     env = walk(num_envs=8)
     config = CRLConfig(critic_net=NET, actor_net=NET, representation_dim=8)
-    plan = make_plan(dataclasses.replace(CONFIG, exact_seeds=True), env, CRL(config, env.spec), 2)
+    # As many updates in each iteration, so that there is no program of remaining ones.
+    train_config = dataclasses.replace(CONFIG, exact_seeds=True, updates_per_step=1 / 40)
+    plan = make_plan(train_config, env, CRL(config, env.spec), 2)
     loop_of = lambda values: OffPolicy(env, CRL(with_values(config, values), env.spec), plan)
 
     def trained(rates):
