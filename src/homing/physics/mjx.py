@@ -6,7 +6,9 @@ is a `while` loop that runs until the slowest environment is done.
 
 from __future__ import annotations
 
+import contextvars
 import functools
+from collections.abc import Callable
 from typing import Any, cast
 
 import jax
@@ -26,6 +28,7 @@ from homing.physics.walls import WallWindow, place_windows
 
 with quietly():
     from mujoco import mjx
+    from mujoco.mjx._src import scan
 
 Array = jax.Array
 INTEGRATORS = (mujoco.mjtIntegrator.mjINT_EULER, mujoco.mjtIntegrator.mjINT_IMPLICITFAST)
@@ -33,6 +36,8 @@ MAX_ITERATIONS = 20
 """Cap on the solver's iterations; nearly all have converged long before."""
 MAX_COORDINATES = 40
 """Largest number of coordinates for elimination by scalar operations."""
+
+_links_apart = contextvars.ContextVar("links_apart", default=False)
 
 
 class MjxState(struct.PyTreeNode):
@@ -64,10 +69,10 @@ class MjxMujoco:
         self._roots = np.asarray(model.body_rootid[1:])
 
     def init(self, q: Array, qd: Array) -> MjxState:
-        return jax.vmap(self._start)(q, qd)
+        return _with_links_apart(jax.vmap(self._start))(q, qd)
 
     def step(self, state: MjxState, ctrl: Array) -> MjxState:
-        return jax.vmap(self._step_one)(state, ctrl)
+        return _with_links_apart(jax.vmap(self._step_one))(state, ctrl)
 
     def _start(self, q: Array, qd: Array) -> MjxState:
         data = mjx.make_data(self.model).replace(qpos=q, qvel=qd)
@@ -167,6 +172,37 @@ class Mjx(MjxMujoco):
             "too many joints": model.nv > MAX_COORDINATES,
         }
         return next((f"it has {what}" for what, there in has.items() if there), None)
+
+
+def _with_links_apart(fn: Callable[..., MjxState]) -> Callable[..., MjxState]:
+    """On a CPU, compute links one after the other.
+
+    Fused into one loop there, each link would compute its parents anew, and each of these theirs: a step of an arm
+    of seven joints then takes thousands of times as long (jaxlib 0.10).
+    """
+
+    def traced(*args: Array) -> MjxState:
+        before = _links_apart.set(jax.default_backend() == "cpu")
+        try:
+            return fn(*args)
+        finally:
+            _links_apart.reset(before)
+
+    return traced
+
+
+def _along_tree(body_tree: Callable[..., Any]) -> Callable[..., Any]:
+    """MJX's recursion along the tree of links, with barriers between them where asked for."""
+
+    @functools.wraps(body_tree)
+    def traced(model: mjx.Model, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        apart = (lambda *given: jax.lax.optimization_barrier(fn(*given))) if _links_apart.get() else fn
+        return body_tree(model, apart, *args, **kwargs)
+
+    return traced
+
+
+scan.body_tree = _along_tree(scan.body_tree)
 
 
 def mjx_engine(model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]) -> MjxMujoco:
