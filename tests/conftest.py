@@ -57,6 +57,9 @@ def _share_contexts(make: Any) -> Any:
 if hasattr(mlir, "make_ir_context"):
     mlir.make_ir_context = _share_contexts(mlir.make_ir_context)
 
+# They collect garbage, which takes seconds where a process has compiled much.
+FIRST = ("play/test_memory.py", "play/test_page.py")
+
 # Files that take longest, in this order. Workers take whole files, as the tests of one share what they compiled:
 # begun first, none of them keeps one worker busy after the other one is done.
 LONGEST = (
@@ -103,10 +106,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    named = {ROOT / "tests" / name for name in (*LONGEST, *(name for group in TOGETHER for name in group))}
+    ordered = (*FIRST, *LONGEST)
+    named = {ROOT / "tests" / name for name in (*ordered, *(name for group in TOGETHER for name in group))}
     if gone := [str(path) for path in named if not path.is_file()]:
         raise pytest.UsageError(f"tests/conftest.py names files that are not there: {gone}")
-    rank = {ROOT / "tests" / name: i for i, name in enumerate(LONGEST)}
+    rank = {ROOT / "tests" / name: i for i, name in enumerate(ordered)}
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
 
 
