@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # One process a core; it takes whole files, as tests compile much and those of a file share what they compiled.
 # In the order and the groups of tests/conftest.py: what takes longest first.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup quickstart test test-all test-attacks test-package test-ecosystem check format docs site serve clean
@@ -67,7 +67,7 @@ $(ECOSYSTEM)/.ready: pyproject.toml constraints-ecosystem.txt
 
 # The pages about them are run there too: in the other one those that need such a library are skipped.
 test-ecosystem: $(ECOSYSTEM)/.ready
-	OGBENCH_REPO=$(CURDIR)/$(OGBENCH) $(ECOSYSTEM)/bin/python -m pytest -n 2 --dist loadfile -m "not slow" -k "adapters or ecosystem" \
+	OGBENCH_REPO=$(CURDIR)/$(OGBENCH) $(ECOSYSTEM)/bin/python -m pytest -n 3 --dist loadfile -m "not slow" -k "adapters or ecosystem" \
 		tests/adapters tests/ecosystem tests/test_docs_code.py
 
 check: $(READY)

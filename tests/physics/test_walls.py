@@ -22,17 +22,15 @@ def engine(id: str, walls_as: str):
 
 def scattered(id: str, layout, count: int):
     """Robots at random places of the maze, most of them near or in a wall, in random poses."""
-    maze = get_spec(id).arena
+    maze, rng = get_spec(id).arena, np.random.default_rng(0)
     free = np.argwhere(maze.grid != "#") * maze.cell
-    keys = jax.random.split(jax.random.key(0), 5)
-    cell = jnp.asarray(free)[jax.random.randint(keys[0], (count,), 0, len(free))]
+    q = layout.init_q + 0.3 * rng.normal(size=(count, layout.q_size))
     # Up to 0.49 of a cell from its centre on each axis: legs reach into walls, corners and over edges.
-    xy = cell + maze.cell * jax.random.uniform(keys[1], (count, 2), minval=-0.49, maxval=0.49)
-    q = jnp.asarray(layout.init_q) + 0.3 * jax.random.normal(keys[2], (count, layout.q_size))
-    q = q.at[:, :2].set(xy)
+    q[:, :2] = rng.choice(free, count) + maze.cell * rng.uniform(-0.49, 0.49, (count, 2))
     if layout.q_size > 4:
-        q = q.at[:, 3:7].divide(jnp.linalg.norm(q[:, 3:7], axis=-1, keepdims=True))
-    return q, 2.0 * jax.random.normal(keys[3], (count, layout.qd_size)), keys[4]
+        q[:, 3:7] /= np.linalg.norm(q[:, 3:7], axis=-1, keepdims=True)
+    qd = 2.0 * rng.normal(size=(count, layout.qd_size))
+    return q.astype(np.float32), qd.astype(np.float32), rng
 
 
 @pytest.mark.parametrize(
@@ -47,12 +45,12 @@ def scattered(id: str, layout, count: int):
 )
 def test_near_walls_move_robots_as_all_walls_do(id):
     near, whole = engine(id, "near"), engine(id, "all")
-    q, qd, key = scattered(id, near.layout, 256)
+    q, qd, rng = scattered(id, near.layout, 256)
     if "soccer" in id:
         # The ball near walls too.
-        q = q.at[:, 15:].set(q[:, :2] + 0.9)
-    ctrl = jax.random.uniform(key, (len(q), near.layout.act_size), minval=-0.4, maxval=0.4)
-    run = lambda e: jax.jit(lambda q, qd, c: e.step(e.init(q, qd), c))(q, qd, ctrl)
+        q[:, 15:] = q[:, :2] + 0.9
+    ctrl = rng.uniform(-0.4, 0.4, (len(q), near.layout.act_size)).astype(np.float32)
+    run = lambda e: jax.jit(e.step)(jax.jit(e.init)(q, qd), ctrl)
     a, b = run(near), run(whole)
     np.testing.assert_allclose(near.q(a), whole.q(b), atol=2e-4, rtol=1e-4)
     np.testing.assert_allclose(near.qd(a), whole.qd(b), atol=2e-2, rtol=1e-3)

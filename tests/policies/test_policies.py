@@ -10,8 +10,10 @@ import zipfile
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from agent_helpers import any_learner
 from run_helpers import probe_config, probe_envs  # noqa: F401
 from safetensors.numpy import load_file
 
@@ -57,8 +59,7 @@ def probe_config_settings():
 
 @pytest.fixture(scope="module")
 def learner(agent):
-    with jax.debug_key_reuse(False):
-        return jax.jit(jax.vmap(agent.init))(jax.random.split(jax.random.key(0), 2))
+    return jax.tree.map(lambda *seeds: jnp.stack(seeds), *(any_learner(agent, seed) for seed in (0, 1)))
 
 
 @pytest.fixture
@@ -306,7 +307,7 @@ def test_every_agent_has_files(name, tmp_path):
     if "chunk" in name:
         config = dataclasses.replace(config, chunk=3)
     agent = make_agent(config, SPEC)
-    learner = parameters(jax.tree.map(lambda x: x[None], jax.jit(agent.init)(jax.random.key(1))))
+    learner = parameters(jax.tree.map(lambda x: jnp.asarray(x[None]), any_learner(agent, 1)))
     policies = Policies(
         "here", name.split()[0], agent, config, learner, (5,), SPEC, EnvChoice("walk"), 0, {"scores": []}
     )

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from agent_helpers import SPEC
+from agent_helpers import SPEC, any_learner
 from share_helpers import check_same, needs_node
 
 from homing.agents import CRLConfig, PPOConfig, SACConfig, SRLConfig, TD3Config, make_agent
@@ -27,7 +27,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_actions_and_values_are_jax_s(name):
     agent = make_agent(CASES[name], SPEC)
-    learner = jax.jit(agent.init)(jax.random.key(0))
+    learner = jax.device_put(any_learner(agent))
     rng = np.random.default_rng(0)
     state, goal = (rng.normal(size=(3, n)).astype(np.float32) for n in (SPEC.state_dim, SPEC.goal_dim))
     act = lambda s, g: agent.act(learner, Obs(s, g), jax.random.key(0), explore=False)
