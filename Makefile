@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# One process a core; it takes whole files, as tests compile much and those of a file share what they compiled.
+# One process more than two cores, as some tests wait for browsers and other processes. Each takes whole files: tests compile
+# much, and those of a file share what they compiled.
 # In the order and the groups of tests/conftest.py: what takes longest first.
 PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
