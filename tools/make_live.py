@@ -56,10 +56,10 @@ def framed(path: Path) -> str:
 
 
 def frame(docs: Path = DOCS) -> str:
-    """The smallest page inside of this one, and a list of all."""
+    """The smallest page that computes inside of this one, and a list of all."""
     if not (lines := entries(docs)):
         return ""
-    path = min((docs / "live").glob("*.html"), key=lambda page: page.stat().st_size)
+    path = min((docs / "live").glob("*.html"), key=lambda page: (is_recorded(page), page.stat().st_size))
     return "\n".join([framed(path), "", "On a page of their own:", "", *lines])
 
 
