@@ -11,6 +11,7 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Literal
 from jax.interpreters import partial_eval
 
+from homing.compile.jaxprs import scan_inputs
 from homing.share.indexing import VIEWS
 from homing.share.translate import INLINED
 
@@ -133,7 +134,7 @@ def _equation(equation, args):
         closed = inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
         return evaluate(closed.jaxpr, closed.consts, args)
     if name == "scan":
-        return _scan(args, params)
+        return _scan(args, equation)
     values, known = [v for v, _ in args], all(k for _, k in args)
     # What does not depend on the inputs is computed by JAX, when a page is made.
     if name == "optimization_barrier":
@@ -149,8 +150,9 @@ def _equation(equation, args):
     return [(np.asarray(x), known) for x in (found if equation.primitive.multiple_results else [found])]
 
 
-def _scan(args, params):
-    closed, held, carried = params["jaxpr"], params["num_consts"], params["num_carry"]
+def _scan(args, equation):
+    params, (held, carried) = equation.params, scan_inputs(equation)
+    closed = params["jaxpr"]
     consts, carry, stacked = args[:held], args[held : held + carried], args[held + carried :]
     carry, results = [(v, False) for v, _ in carry], []
     steps = range(params["length"])

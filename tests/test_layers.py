@@ -34,12 +34,13 @@ ALLOWED = {
     "training": BASE
     | {"agents", "compile", "config", "data", "datasets", "envs", "networks", "runs"}
     | {"system"},
-    "policies": BASE | {"agents", "config", "datasets", "envs", "networks", "plugins", "runs", "training"},
+    "policies": BASE
+    | {"agents", "compile", "config", "datasets", "envs", "networks", "plugins", "runs", "training"},
     "viz": BASE | {"agents", "config", "data", "envs", "physics", "policies", "runs"},
     "play": BASE
     | {"agents", "compile", "config", "data", "envs", "physics", "policies", "runs", "training", "viz"},
     "adapters": BASE | {"compile", "datasets", "envs", "physics", "viz"},
-    "share": BASE | {"data", "envs", "physics", "policies", "training", "viz"},
+    "share": BASE | {"compile", "data", "envs", "physics", "policies", "training", "viz"},
     "report": BASE | {"runs"},
     "bench": BASE
     | {"agents", "compile", "config", "data", "envs", "networks", "report", "system", "training"},

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from homing.compile.jaxprs import scan_inputs
 from homing.errors import HomingError, missing_package
 from homing.policies.onnx_ops import INNER, TRANSLATIONS, Node, Value, cut
 from homing.policies.store import Policies
@@ -142,8 +143,7 @@ class Graph:
 
     def _scan(self, eqn: Any, inputs: list[Value]) -> list[Value]:
         """A loop with constant inputs, such as a stack of residual blocks, written out."""
-        params = eqn.params
-        consts, carries = params["num_consts"], params["num_carry"]
+        params, (consts, carries) = eqn.params, scan_inputs(eqn)
         fixed, carry, xs = inputs[:consts], inputs[consts : consts + carries], inputs[consts + carries :]
         if params["reverse"] or len(eqn.outvars) != carries or any(isinstance(x, Node) for x in xs):
             raise self.unsupported("a loop over inputs")

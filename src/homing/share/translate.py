@@ -10,6 +10,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from jax.interpreters import partial_eval
 
+from homing.compile.jaxprs import scan_inputs
 from homing.errors import HomingError
 from homing.share import elementwise, indexing, reductions
 from homing.share.emitter import ITERATION, Emitter
@@ -103,6 +104,8 @@ class Translator:
             return self.evaluate(closed.jaxpr, closed.consts, args)
         if name == "optimization_barrier":
             return args
+        if name == "scan":
+            return self.scan(args, equation)
         if name in CONTROL:
             return CONTROL[name](self, args, params)
         if name == "split":
@@ -152,10 +155,10 @@ class Translator:
 
     # Control flow.
 
-    def scan(self, args: list[Value], params: Mapping[str, Any]) -> list[Value]:
+    def scan(self, args: list[Value], equation: Any) -> list[Value]:
         """A loop of known length; carries have a place, slices are copied in and results out."""
+        params, (held, carried) = equation.params, scan_inputs(equation)
         closed, length = params["jaxpr"], int(params["length"])
-        held, carried = params["num_consts"], params["num_carry"]
         consts, start, stacked = args[:held], args[held : held + carried], args[held + carried :]
         carry = [self._held(v) for v in start]
         slices = [self.emitter.fresh(v.shape[1:], v.dtype) for v in stacked]
@@ -248,7 +251,6 @@ class Translator:
 
 
 CONTROL: dict[str, Callable[[Translator, list[Value], Mapping[str, Any]], list[Value]]] = {
-    "scan": Translator.scan,
     "while": Translator.while_loop,
     "cond": Translator.cond,
 }
