@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 help:
 	@echo "make quickstart   set up, then train a small agent on the CPU and show what it does"
-	@echo "make test         set up, then run the tests (eleven and a half minutes on two cores, less when repeated)"
+	@echo "make test         set up, then run the tests (seven and a half minutes on two cores, less when repeated)"
 	@echo "make test-all     the same with the slow tests"
 	@echo "make test-attacks bad input through every command and call, the slow ones included"
 	@echo "make test-package build the package, install it into an empty environment and use it there"
