@@ -77,9 +77,10 @@ def test_no_start_is_a_success_and_none_is_in_a_wall(id):
 
 def _extent(body):
     """Distance along the floor from the root to the farthest point of the robot at rest."""
-    model = body.build().compile()
+    built = body.build()
+    model = built.compile()
     data = mujoco.MjData(model)
-    rest = next((list(n.data) for n in body.build().spec.numerics if n.name == "init_qpos"), data.qpos)
+    rest = next((list(n.data) for n in built.spec.numerics if n.name == "init_qpos"), data.qpos)
     data.qpos[: len(rest)] = rest[: model.nq]
     mujoco.mj_forward(model, data)
     solid = model.geom_bodyid > 0
