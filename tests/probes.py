@@ -5,12 +5,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from homing.envs.arenas import Floor
+from homing.envs.bodies import Point
 from homing.envs.goal_groups import GoalGroups
+from homing.envs.goals import Ring
+from homing.envs.scene import EnvSpec
+from homing.envs.tasks import Reach
 from homing.types import Array, EnvState, Key, Obs
 
 
@@ -51,6 +57,9 @@ class Probe:
         return EnvState(**(fields | {"clock": None}))
 
     splits_episodes = False
+    scene = SimpleNamespace(
+        spec=EnvSpec(Point(), Reach(("x", "y"), Ring(1.0)), Floor())
+    )  # where goals can be set
 
     @property
     def goal_groups(self) -> GoalGroups:

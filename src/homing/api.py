@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -81,6 +82,10 @@ def train(
     from homing.config.run import DataFile, RunConfig, parse_seeds, run_config
     from homing.runs.progress import make_progress
 
+    if env_options is not None and not isinstance(env_options, Mapping):
+        raise ConfigError(
+            f"env_options must be a mapping such as {{'task.within': 0.3}}, not {shown(env_options)}"
+        )
     if steps is not None and "total_steps" in settings:
         raise ConfigError("steps and total_steps set the same thing; give one of them")
     _check_path("out", out, optional=True)
@@ -100,7 +105,7 @@ def train(
         agent,
         env,
         preset_name=DEFAULT if preset is None else preset,
-        seeds=parse_seeds(seeds),
+        seeds=parse_seeds(_whole_seeds(seeds)),
         changes=changes,
         eval_env=eval_env,
         episode_length=RunConfig.episode_length if episode_length is None else episode_length,
@@ -134,6 +139,7 @@ def train_config(
 
     if multi_host and out is None:
         raise ConfigError("a run of several processes needs one --out for all of them, on a shared disk")
+    (devices,) = check_values(devices=devices)
     config, parts = prepared(config, show, cpu=cpu, fit=fit, devices=devices, multi_host=multi_host)
     path = Path(out) if out is not None else default_folder(config.env, config.agent)
     outcome = runner.start(config, path, shown_here(show), parts, placement(devices, parts.plan))
@@ -157,6 +163,7 @@ def prepared(
     from homing.training.device import choose_device
     from homing.training.sharding import memory_of, placement, shown_here
 
+    (devices,) = check_values(devices=devices)
     choose_device(cpu, devices, multi_host)
     show = shown_here(show)
     check_installed(config.save)
@@ -201,6 +208,7 @@ def resume(
     from homing.training.sharding import placement, shown_here
 
     _check_path("run", run)
+    (devices,) = check_values(devices=devices)
     choose_device(cpu, devices, multi_host)
     show = shown_here(make_progress(quiet))
     outcome = runner.resume(run, show, lambda parts: placement(devices, parts.plan), accept_changes)
@@ -215,7 +223,7 @@ def load(source: str | Path, *, seed: int | None = None, which: Which = "last") 
     from homing.policies import find_policies
 
     _check_path("source", source)
-    check_values(seed=seed)
+    (seed,) = check_values(seed=seed)
     return Policy(find_policies(source, which), seed)
 
 
@@ -247,8 +255,8 @@ def export(
 
     _check_path("run", run)
     _check_path("out", out)
-    check_values(episodes=episodes)
-    _check_chain(chain, chain_steps)
+    (episodes,) = check_values(episodes=episodes)
+    chain, chain_steps = _chain_counts(chain, chain_steps)
     options: dict[str, Any] = {"seed": seed, "which": which, "episodes": episodes, "half": half}
     return export_as(run, out, hf, license, **options, chain=chain, chain_steps=chain_steps)
 
@@ -279,19 +287,30 @@ def evaluate(
     from homing.policies.export import evaluated
 
     _check_path("run", run)
-    check_value("seed", seed)
-    check_values(episodes=episodes)
-    _check_chain(chain, chain_steps)
+    seed = check_value("seed", seed)
+    (episodes,) = check_values(episodes=episodes)
+    chain, chain_steps = _chain_counts(chain, chain_steps)
     policies = find_policies(run, which)
     return evaluated(policies, env, episodes, seed, explore, chain, chain_steps) | {"which": which}
 
 
-def _check_chain(chain: int | None, chain_steps: int | None) -> None:
-    check_values(chain=chain, chain_steps=chain_steps)
+def _whole_seeds(seeds: Any) -> Any:
+    """A number of seeds or a list of them, with plain integers for NumPy's and for floats such as 2.0."""
+    if isinstance(seeds, numbers.Real) and not isinstance(seeds, bool):
+        return check_value("seeds", seeds)
+    if isinstance(seeds, Sequence) and not isinstance(seeds, (str, bytes)):
+        return tuple(check_value("seed", seed) for seed in seeds)
+    return seeds
+
+
+def _chain_counts(chain: int | None, chain_steps: int | None) -> tuple[int | None, int | None]:
+    """Goals of a chain and steps for each, checked."""
+    chain, chain_steps = check_values(chain=chain, chain_steps=chain_steps)
     if chain_steps is not None and chain is None:
         raise ConfigError(
             "chain_steps is the time for each goal of a chain; give chain, the number of goals, too"
         )
+    return chain, chain_steps
 
 
 def _check_path(name: str, path: Any, optional: bool = False) -> None:

@@ -25,6 +25,7 @@ UNIT = Range(0, 1)
 RATE = Range(0, 10)  # 0 keeps a part of an agent as it is
 WEIGHT = Range(0, 1e6)
 LENGTH = Range(0, 1e6)  # metres
+PLACE = Range(-1e6, 1e6)
 POSITIVE = Range(0, 1e6, above=True)
 PIXELS = Range(16, 8192)
 
@@ -86,6 +87,7 @@ BOUNDS: dict[str, dict[str, Range]] = {
         "goal_gamma": Range(0, 1, above=True, below=True),
         "future_ratio": UNIT,
         "current_ratio": UNIT,
+        "far_ratio": UNIT,
         "episode_ratio": UNIT,
         "horizon": Range(1, 100_000),
         "hazard_bins": Range(1, 100_000),
@@ -118,12 +120,13 @@ BOUNDS: dict[str, dict[str, Range]] = {
         "max_grad_norm": Range(0, math.inf, above=True),  # infinite: no clipping
     },
     "Ring": {"radius": LENGTH, "outer": LENGTH},
-    "Points": {"spread": LENGTH},
+    "Points": {"points": PLACE, "spread": LENGTH},
+    "Box": {"low": PLACE, "high": PLACE},
     "Away": {"distance": LENGTH},
     "Around": {"least": LENGTH, "most": LENGTH},
     "FreeCells": {"spread": LENGTH},
     "CellPairs": {"least": COUNT, "most": COUNT, "spread": LENGTH},
-    "InReach": {"apart": LENGTH},
+    "InReach": {"start": PLACE, "apart": LENGTH},
     "GoalOptions": {"renew": COUNT, "hold": COUNT},
     "Panda": _PANDA | {"start_noise": Range(0, 0.5)},
     "PandaHand": _PANDA,
@@ -133,7 +136,11 @@ BOUNDS: dict[str, dict[str, Range]] = {
         "table_friction": FRICTION,
         "finger_friction": FRICTION,
     },
+    "Ant": {"density": POSITIVE, "rest_height": Range(0, 100, above=True), "contacts": Range(1, 1000)},
+    "Floor": {"half": POSITIVE},
+    "Maze": {"cell": POSITIVE},
     "Table": {
+        "bins": PLACE,
         "depth": LENGTH,
         "half": POSITIVE,
         "height": POSITIVE,
@@ -199,14 +206,15 @@ def check(config: Any) -> None:
             )  # the dataclass is frozen, and this is its own __post_init__
 
 
-def check_value(name: str, value: Any) -> None:
-    """Refuse a number of a command that lies outside its range."""
+def check_value(name: str, value: Any, label: str | None = None) -> Any:
+    """A number of a command as a plain one, 2 for a count of 2.0; refuses one outside its range.
+
+    label: what messages call it, if not by its name
+    """
     range = BOUNDS["command"][name]
-    checked(name, value, int if isinstance(range.high, int) else float, range)
+    return checked(label or name, value, int if isinstance(range.high, int) else float, range)
 
 
-def check_values(**values: Any) -> None:
-    """`check_value` of those that are given."""
-    for name, value in values.items():
-        if value is not None:
-            check_value(name, value)
+def check_values(**values: Any) -> tuple[Any, ...]:
+    """`check_value` of each, in their order; None stays for those that are not given."""
+    return tuple(None if value is None else check_value(name, value) for name, value in values.items())

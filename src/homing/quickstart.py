@@ -7,13 +7,17 @@ import time
 from pathlib import Path
 
 from homing import api
-from homing.errors import ConfigError
-from homing.runs.folder import CONFIG
+from homing.errors import ConfigError, HomingError
+from homing.runs.folder import CONFIG, RunFolder
 from homing.runs.progress import sparkline
+from homing.runs.strict_json import read_json
 
 OUT = Path("quickstart")
+AGENT = "crl"
 ENV = "reacher"
+PRESET = "quickstart"
 SEEDS = 2
+EPISODE_LENGTH = 200
 
 
 def quickstart(out: Path = OUT, *, cpu: bool = False) -> api.Trained:
@@ -24,7 +28,7 @@ def quickstart(out: Path = OUT, *, cpu: bool = False) -> api.Trained:
     begin = time.perf_counter()
     clear(out)
     run = api.train(
-        "crl", ENV, seeds=SEEDS, preset="quickstart", episode_length=200, out=out / "run", cpu=cpu
+        AGENT, ENV, seeds=SEEDS, preset=PRESET, episode_length=EPISODE_LENGTH, out=out / "run", cpu=cpu
     )
     if run.status != "finished":
         return run
@@ -40,11 +44,35 @@ def quickstart(out: Path = OUT, *, cpu: bool = False) -> api.Trained:
 
 def clear(out: Path) -> None:
     """Make room for the results: remove those of an earlier quickstart, and nothing else."""
+    run = out / "run"
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file; name a folder with --out")
-    if out.is_dir() and any(out.iterdir()) and not (out / "run" / CONFIG).is_file():
+    if not out.is_dir() or not any(out.iterdir()):
+        return
+    if not (run / CONFIG).is_file():
         raise ConfigError(f"{out} holds something else than a quickstart; name another folder with --out")
-    shutil.rmtree(out / "run", ignore_errors=True)
+    _check_own(run)
+    with RunFolder(run).held():  # a run in progress is refused
+        shutil.rmtree(run, ignore_errors=True)
+
+
+def _check_own(run: Path) -> None:
+    """Refuse a run with other settings than those of `quickstart`."""
+    own = {
+        "agent": AGENT,
+        "env": ENV,
+        "preset": PRESET,
+        "seeds": list(range(SEEDS)),
+        "episode_length": EPISODE_LENGTH,
+    }
+    try:
+        config = read_json(run / CONFIG)
+    except HomingError:
+        config = None
+    if not isinstance(config, dict) or any(config.get(name) != value for name, value in own.items()):
+        raise ConfigError(
+            f"{run} is not a run of quickstart and is not replaced; name another folder with --out"
+        )
 
 
 def _act(run: api.Trained) -> None:

@@ -8,7 +8,7 @@ import math
 import numbers
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -61,12 +61,34 @@ def checked(name: str, value: Any, hint: Any, range: Range | None = None) -> Any
         if kind in kinds:
             return convert(name, value, range)
     parts = [kind for kind in kinds if kind is not types.NoneType]
-    plain = all(isinstance(part, type) and dataclasses.is_dataclass(part) for part in parts)
-    if plain and not isinstance(value, tuple(parts)):
+    if len(parts) == 1 and typing.get_origin(parts[0]) is tuple and (range or _are_parts(_entries(parts[0]))):
+        return _tuple(name, value, parts[0], range)
+    if _are_parts(parts) and not isinstance(value, tuple(parts)):
         names = " or ".join(part.__name__ for part in parts)
         raise ConfigError(f"{name} must be a {names}, not {shown(value)}")
     _check_inner(name, value)
     return value
+
+
+def plain(name: str, value: Any) -> Any:
+    """A value as JSON can hold it: numbers, texts, true, false and None, and lists and mappings of them."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, (tuple, list)):
+        return type(value)(plain(name, part) for part in value)
+    if isinstance(value, Mapping):
+        return {key: plain(name, part) for key, part in value.items()}
+    number = number_of(value)
+    if number is None:
+        raise ConfigError(f"{name} must be made of numbers, texts and lists, not {shown(value)}")
+    return number
+
+
+def allows_none(hint: Any) -> bool:
+    """Whether a type hint allows None."""
+    return _is_union(hint) and types.NoneType in typing.get_args(hint)
 
 
 def choices_of(hint: Any) -> list[Any]:
@@ -76,7 +98,7 @@ def choices_of(hint: Any) -> list[Any]:
 
 
 def _whole(name: str, value: Any, range: Range | None) -> int:
-    number = _number(value)
+    number = number_of(value)
     if isinstance(number, float) and number.is_integer():  # 1e6 is as good as 1000000
         number = int(number)
     if not isinstance(number, int):
@@ -87,7 +109,7 @@ def _whole(name: str, value: Any, range: Range | None) -> int:
 
 
 def _real(name: str, value: Any, range: Range | None) -> float:
-    number = _number(value)
+    number = number_of(value)
     if number is None:
         raise ConfigError(f"{name} must be a number, not {shown(value)}")
     if math.isnan(number) or (range is not None and number not in range):
@@ -104,20 +126,49 @@ def _flag(name: str, value: Any, range: Range | None) -> bool:
 
 def _text(name: str, value: Any, range: Range | None) -> str:
     if not isinstance(value, str):
-        raise ConfigError(f"{name} must be a text, not {shown(value)}")
+        raise ConfigError(f"{name} must be a string, not {shown(value)}")
     return value
 
 
 _PLAIN = {bool: _flag, int: _whole, float: _real, str: _text}
 
 
-def _number(value: Any) -> int | float | None:
+def number_of(value: Any) -> int | float | None:
     """A plain number of one that is: Python's, NumPy's or an array of one entry; None of anything else."""
     if isinstance(value, (np.ndarray, jax.Array)) and value.ndim == 0:
         value = value.item()
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         return None
     return int(value) if isinstance(value, numbers.Integral) else float(value)
+
+
+def _are_parts(kinds: Sequence[Any]) -> bool:
+    """Whether values of these types are parts: instances of a dataclass, or of a protocol that can be checked."""
+    checkable = lambda kind: dataclasses.is_dataclass(kind) or getattr(kind, "_is_runtime_protocol", False)
+    return all(isinstance(kind, type) and checkable(kind) for kind in kinds)
+
+
+def _entries(hint: Any) -> tuple[Any, ...]:
+    """Type hints of the entries of a tuple, the same for all where there may be any number."""
+    return tuple(kind for kind in typing.get_args(hint) if kind is not Ellipsis)
+
+
+def _tuple(name: str, value: Any, hint: Any, range: Range | None) -> tuple[Any, ...]:
+    """A tuple whose entries are checked, of a list or an array too."""
+    listed = isinstance(value, (tuple, list)) or (isinstance(value, np.ndarray) and value.ndim > 0)
+    if not listed:
+        raise ConfigError(f"{name} must be a list, not {shown(value)}")
+    kinds = _entries(hint)
+    if Ellipsis in typing.get_args(hint):
+        kinds *= len(value)
+    if len(kinds) != len(value):
+        raise ConfigError(f"{name} must be a list of {len(kinds)} entries, not of {len(value)}")
+    return tuple(
+        _tuple(name, part, kind, range)
+        if typing.get_origin(kind) is tuple
+        else checked(f"each entry of {name}", part, kind, range)
+        for part, kind in zip(value, kinds, strict=True)
+    )
 
 
 def _check_inner(name: str, value: Any) -> None:

@@ -7,7 +7,16 @@ import pytest
 from agent_helpers import NETS, SPEC, some_batch
 
 from homing.agents import OffPolicyAgent, make_agent
-from homing.agents.normalised import LIMIT, Moments, Normalised, no_moments, normalised, scaled, with_samples
+from homing.agents.normalised import (
+    LIMIT,
+    MAX_COUNT,
+    Moments,
+    Normalised,
+    no_moments,
+    normalised,
+    scaled,
+    with_samples,
+)
 from homing.agents.ppo import PPO
 from homing.agents.sac import SACConfig
 from homing.types import Obs, Relabel, UpdateContext
@@ -29,6 +38,14 @@ def test_counts_stay_exact_where_a_float_would_stand_still():
     """A22."""
     moments = Moments(np.zeros(1, np.float32), np.ones(1, np.float32), np.int32(2**24))
     assert int(jax.jit(with_samples)(moments, np.zeros((1, 1), np.float32)).count) == 2**24 + 1
+
+
+def test_counts_do_not_overflow():
+    moments = Moments(np.zeros(1, np.float32), np.ones(1, np.float32), np.int32(MAX_COUNT - 1))
+    for _ in range(3):
+        moments = jax.jit(with_samples)(moments, np.ones((2**20, 1), np.float32))
+        assert int(moments.count) == MAX_COUNT
+    np.testing.assert_allclose(moments.mean, 3 * 2.0**-10, rtol=1e-2)
 
 
 def test_entries_are_shifted_scaled_and_limited():

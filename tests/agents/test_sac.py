@@ -153,6 +153,14 @@ def test_critics_of_a_stack_are_each_as_if_alone():
     np.testing.assert_allclose(together, np.stack(alone), rtol=1e-5)
 
 
+def test_the_scale_of_weights_does_not_depend_on_padding():
+    module = Critics(NETS["critic_net"]).module
+    first = jax.tree.leaves(jax.jit(lambda key: init_params(module, key, 2))(jax.random.key(0)))
+    kernel = next(x for x in first if x.ndim == 2 and len(x) == 8)
+    assert 0.6 < np.abs(kernel[:2]).max() <= 2**-0.5
+    assert not np.any(kernel[2:])
+
+
 def test_polyak_and_the_masked_error_by_hand():
     assert float(polyak(np.float32(2), np.float32(4), 0.25)) == 2.5
     q, target, weight = map(np.float32, ([[1.0, 2.0], [3.0, 4.0]], [0.0, 9.0], [1.0, 0.0]))

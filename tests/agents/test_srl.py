@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,9 @@ from agent_helpers import any_learner
 from probes import walk
 from scipy.special import expit
 
+from homing.agents.normalised import Moments, normalised
 from homing.agents.srl import SRL, SRLBatch, SRLConfig, _mean, _occupancy_loss
+from homing.agents.survival_batch import labelled
 from homing.data import replay
 from homing.data.replay import BufferShape
 from homing.data.view import EnvRewards, ReplayView
@@ -216,6 +218,49 @@ def test_labels_tell_falls_cuts_and_arrivals_apart(true_censoring):
     assert np.asarray(never.occupancy).max() == 0
 
 
+ENTERS, DWELL, CUT, WALKERS = 0.3, 4, 10, 4000
+
+
+@functools.cache
+def stays() -> SRLBatch:
+    """Of walkers at the start of an episode that is cut at a random time; they enter the goal and stay there."""
+    rng = np.random.default_rng(0)
+    there = rng.geometric(ENTERS, WALKERS) <= np.arange(CUT + 1)[:, None]
+    inside = there[..., None].astype(np.float32)
+    end = rng.integers(1, CUT, WALKERS)
+    segment = Segment(
+        obs=Obs(inside[:-1], inside[:-1]),
+        action=inside[:-1],
+        achieved_goal=inside[1:],
+        reward=inside[1:, :, 0],
+        discount=np.ones((CUT, WALKERS), np.float32),
+        last=np.arange(CUT)[:, None] == end,
+    )
+
+    @jax.jit
+    def sampled(segment):
+        buffer = replay.insert(replay.empty(BufferShape(1, CUT, WALKERS, 1, 1, 1)), segment, jnp.int32(0))
+        episodes = replay.episode_index(buffer, jnp.int32(1))
+        position, env = jnp.zeros(WALKERS, jnp.int32), jnp.arange(WALKERS, dtype=jnp.int32)
+        index = TransitionIndex(position, env, replay.remaining(buffer, episodes, position, env))
+        distance = lambda achieved, goal: jnp.abs(achieved - goal)[..., 0]
+        view = ReplayView(buffer, episodes, EnvRewards(distance, lambda state: state, distance))
+        goal = jnp.ones((WALKERS, 1), jnp.float32)
+        settings = {"horizon": 2 * CUT, "chunk": 1, "dwell": DWELL, "true_censoring": True}
+        return labelled(view, index, goal, (0.5,), STEPS, **settings)
+
+    return jax.tree.map(np.asarray, sampled(segment))
+
+
+def test_with_a_dwell_a_cut_episode_tells_nothing_of_stays_that_it_could_not_show():
+    first = stays().first
+    assert first.steps[~first.reached].min() == -1
+    for step in range(1, CUT - DWELL):
+        at_risk = first.steps >= step
+        arrives = first.reached & (first.steps == step)
+        assert arrives.sum() / at_risk.sum() == pytest.approx(ENTERS, abs=0.05), step
+
+
 def drawn_goals(agent, view, index):
     return np.asarray(jax.jit(lambda index, key: agent.goals(view, index, key))(index, jax.random.key(3)))[
         :, 0
@@ -229,6 +274,16 @@ def test_goals_are_mixed_from_future_present_and_other_transitions():
     ahead = drawn_goals(agent, view, many) - many.position
     assert np.mean(ahead == 0) == pytest.approx(0.2 + 0.3 * 0.09, abs=0.03)
     assert np.mean(ahead < 0) == pytest.approx(0.3 * 0.36, abs=0.03)
+
+
+def test_far_goals_are_spread_over_the_rest_of_the_episode():
+    view, index = line_view([0] * 9 + [1], [0] * 10)
+    first = jax.tree.map(lambda x: np.repeat(x[:1], 4000), index)
+    ratios = {"future_ratio": 0.0, "current_ratio": 0.0, "far_ratio": 1.0}
+    agent = SRL(dataclasses.replace(SMALL, **ratios), Line())
+    found, counts = np.unique(drawn_goals(agent, view, first), return_counts=True)
+    np.testing.assert_array_equal(found, np.arange(1, 11))
+    np.testing.assert_allclose(counts / counts.sum(), 0.1, atol=0.03)
 
 
 def test_goals_of_the_whole_episode_stay_in_it():
@@ -289,6 +344,28 @@ def test_each_part_can_be_switched_on_and_off(part):
     assert set(on) - set(off) == {part.replace("weight", "loss")}
 
 
+def test_normalised_goals_are_kept_apart_by_the_distance_in_the_environment():
+    """With all representations in one place, the loss is the hinge's width, if any goals are to be kept apart."""
+    agent = agent_with("separation_weight")
+    wrapped: Any = normalised(agent)
+    of_zeros = lambda made: jax.tree.map(
+        lambda x: np.zeros(x.shape, x.dtype), jax.eval_shape(made.init, jax.random.key(0))
+    )
+    wide = Moments(
+        np.zeros(1, np.float32), np.full(1, 1e4, np.float32), np.int32(1)
+    )  # goals a hundredth apart
+    learner = of_zeros(wrapped).replace(state=wide, goal=wide)
+
+    @jax.jit
+    def losses(*given):
+        made = ((agent, of_zeros(agent)), (wrapped, learner))
+        return [each.update(state, *given, UpdateContext())[1]["separation_loss"] for each, state in made]
+
+    plain, seen = losses(*batch_and_draws())
+    assert plain > 0.03
+    assert float(seen) == pytest.approx(float(plain))
+
+
 def test_a_survival_critic_that_knows_the_way_prefers_the_nearer_goal():
     env = walk(4)
     agent = SRL(SMALL, env.spec)
@@ -304,6 +381,7 @@ def test_unobserved_time_bins_do_not_count():
     prediction = Prediction(np.zeros(2, np.float32), np.zeros((2, 1), np.float32), logits)
     shapes = {
         "obs": None,
+        "goal": None,
         "action": None,
         "first": None,
         "fails": None,
@@ -321,7 +399,13 @@ def test_unobserved_time_bins_do_not_count():
 
 
 def test_ratios_that_do_not_add_up_are_refused():
-    with pytest.raises(ConfigError, match="at most 1 together"):
+    with pytest.raises(ConfigError, match="sum must be at most 1"):
         SRLConfig(future_ratio=0.8, current_ratio=0.3)
     with pytest.raises(ConfigError, match=r"episode_ratio 0\.2"):
         SRLConfig(future_ratio=0.8, current_ratio=0.05, episode_ratio=0.2)
+
+
+def test_a_dwell_that_no_episode_can_show_is_refused():
+    with pytest.raises(ConfigError, match=r"dwell 41 .* horizon 40"):
+        dataclasses.replace(SMALL, dwell=41)
+    dataclasses.replace(SMALL, dwell=40)

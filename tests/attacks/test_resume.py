@@ -121,7 +121,7 @@ def test_a_line_that_is_no_row_is_named(stopped):
     path = stopped / "metrics.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text(lines[0] + "not JSON\n" + "".join(lines[1:]))
-    refused(stopped, "line 2 of .* is no JSON .*put the file back from a copy, or move that line elsewhere")
+    refused(stopped, "line 2 of .* is not JSON .*put the file back from a copy, or move that line elsewhere")
     path.write_text('{"seed": 3}\n')
     refused(stopped, "line 1 of .*iteration")
 
@@ -240,8 +240,12 @@ def test_another_environment_is_told_by_array(stopped, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("sessions.json", "{}", "sessions.json: it holds an object, not a list.*the run goes on without it"),
-        ("sessions.json", "[3]", "sessions.json: session 1: it is 3.*the run goes on without it"),
+        (
+            "sessions.json",
+            "{}",
+            "sessions.json: it holds an object, not a list.*the run continues without it",
+        ),
+        ("sessions.json", "[3]", "sessions.json: session 1: it is 3.*the run continues without it"),
         ("sessions.json", '[{"time": ', "cannot read .*sessions.json.*put it back from a copy"),
         ("summary.json", "[]", "summary.json: it holds a list; put it back from a copy, or rename it"),
         ("config.json", "[]", "config.json: a run's config is a JSON object"),
@@ -264,7 +268,7 @@ def test_sessions_without_their_fields_do_not_stop_a_run(stopped):
     write_json(stopped / "sessions.json", [{}])
     show = Watch(stop_at(16))
     assert runner.resume(stopped, show).status == "stopped"
-    assert "not with the same bits" in show.warned[0]
+    assert "not bit for bit the same" in show.warned[0]
 
 
 def test_a_lost_best_policy_is_said(stopped):

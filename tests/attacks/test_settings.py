@@ -18,9 +18,9 @@ from homing.bounds import BOUNDS
 from homing.config.offpolicy import TrainConfig
 from homing.config.onpolicy import OnPolicyConfig
 from homing.config.presets import PRESETS
-from homing.config.run import RunConfig, SaveConfig, run_config
-from homing.envs.arenas import Table
-from homing.envs.bodies import Panda, PandaHand
+from homing.config.run import RunConfig, SaveConfig, parse_seeds, run_config
+from homing.envs.arenas import Floor, Maze, Table
+from homing.envs.bodies import Ant, Panda, PandaHand
 from homing.envs.cell_pairs import CellPairs
 from homing.envs.goals import Around, Away, Box, FreeCells, InReach, Points, Ring
 from homing.envs.renewal import GoalOptions
@@ -64,7 +64,7 @@ def test_every_number_has_a_range_that_holds_its_default(kind, name, plain):
 
 def test_the_table_names_no_setting_that_does_not_exist():
     parts = (Ring, Points, Away, Around, FreeCells, CellPairs, InReach, Reach, Soccer, PushPucks, GoalOptions)
-    parts = (*parts, Panda, PandaHand, Cube, Table, MoveCube, Grasp)
+    parts = (*parts, Ant, Box, Floor, Maze, Panda, PandaHand, Cube, Table, MoveCube, Grasp)
     kinds = {kind.__name__: kind for kind in (*OWN, RunConfig, *parts)}
     for owner, known in BOUNDS.items():
         if owner in kinds:
@@ -210,6 +210,17 @@ def test_thresholds_are_positive_numbers(make, value):
         lambda: CellPairs(most=math.nan),
         lambda: GoalOptions(renew=-3),
         lambda: Box((math.nan,), (1.0,)),
+        lambda: Box((0.0,), (math.inf,)),
+        lambda: Box(("a",), (1.0,)),
+        lambda: Box(0.0, (1.0,)),
+        lambda: Points((("a", "b"),)),
+        lambda: Points((1.0, 2.0)),
+        lambda: Table(("left", 0.2)),
+        lambda: Table((0.2,)),
+        lambda: Table(3.0),
+        lambda: PushPucks(((0.0, 1.0),), (Box((0.0,), (1.0,)),)),
+        lambda: Reach(("x", "y"), 3),
+        lambda: Reach(("x", "y"), Ring(1.0), starts=3),
     ],
 )
 def test_distributions_of_goals_are_checked(make):
@@ -245,6 +256,11 @@ OPTIONS = [
     {"task.margins": {"success_easy": math.nan}},
     {"task.margins": {"success_easy": -1}},
     {"task.margins": {"success_easy": "x"}},
+    {"task.margins": {"success": 3.0}},
+    {"task.margins": {"distance": 3.0}},
+    {"task.parts": 3},
+    {"task.parts": 0},
+    {"task.starts": 3},
     {"body": "ant"},
     {"arena": "maze"},
     {"arena.half": math.nan},
@@ -261,6 +277,41 @@ def test_options_of_environments_are_checked(options):
     with pytest.raises(HomingError) as caught:
         homing.make("ant", options=options)
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("bins", [(0.17, -0.17), (0.1, 0.2)])
+def test_bins_that_overlap_are_refused(bins):
+    with pytest.raises(ConfigError, match="overlap; the first is the left one"):
+        homing.make("arm_binpick_easy", options={"arena.bins": bins})
+
+
+def test_solver_options_are_mujocos():
+    with pytest.raises(UnknownNameError, match="did you mean 'iterations'"):
+        homing.make("ant_push", options={"body.solver": (("iteration", 2),)})
+
+
+def test_options_may_be_numbers_of_numpy_and_none_where_a_setting_is_optional():
+    options = {"task.within": np.float32(0.25), "body.any_heading": np.True_, "goals.renew": np.int64(3)}
+    spec = homing.make("ant", options={**options, "body.healthy": None}).scene.spec
+    assert (spec.task.within, spec.body.any_heading, spec.goals.renew) == (0.25, True, 3)
+    assert type(spec.task.within) is float and spec.body.healthy is None
+    healthy = ["root_z", -1.0, 1.0]
+    assert homing.make("half_cheetah", options={"body.healthy": healthy}).spec.ends_early
+
+
+def test_lists_and_arrays_of_numbers_become_tuples():
+    box = Box(np.zeros(2), [1, 2])
+    assert (box.low, box.high) == ((0.0, 0.0), (1.0, 2.0))
+    assert Points([[0, 1], [2, 3]]).points == ((0.0, 1.0), (2.0, 3.0))
+
+
+def test_a_run_has_options_that_its_file_can_hold():
+    run = lambda value: run_config("crl", "ant", env_options={"task.within": value, "task.goals.radius": 3})
+    options = run(np.float32(0.25)).env_options
+    assert options == {"task.within": 0.25, "task.goals.radius": 3}
+    assert type(options["task.within"]) is float
+    with pytest.raises(ConfigError, match=r"not Ring\(.*register an environment of your own"):
+        run_config("crl", "ant", env_options={"task.goals": Ring(1.0)})
 
 
 CALLS = [
@@ -366,6 +417,14 @@ CALLS = [
     lambda: homing.export("/nowhere", None),
     lambda: homing.export("/nowhere", "x.txt"),
     lambda: homing.export("/nowhere", "x.safetensors", episodes=0),
+    lambda: homing.export("ant", "x.safetensors", seed=1.5),
+    lambda: homing.export("ant", "x.safetensors", seed=[0]),
+    lambda: homing.export("ant", "x.safetensors", chain=0),
+    lambda: homing.export("ant", "x", hf=True, license=3),
+    lambda: homing.evaluate("ant", chain=2.5),
+    lambda: homing.evaluate("ant", chain_steps=5),
+    lambda: homing.train("crl", "ant", seeds=1.5),
+    lambda: homing.train("crl", "ant", seeds=[0, 0.5]),
     lambda: run_config("crl", "ant", seeds=()),
     lambda: RunConfig("crl", "ant", TrainConfig(), PRESETS["sac"]["paper"].agent),
     lambda: RunConfig("sac", "ant", TrainConfig(), PRESETS["crl"]["paper"].agent),
@@ -386,6 +445,19 @@ def test_wrong_calls_are_one_message_before_anything_is_written(call, tmp_path, 
         call()
     assert len(str(caught.value).splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_numbers_of_other_types_are_plain_numbers():
+    found = bounds.check_values(episodes=512.0, chain=np.int32(5), seed=jax.numpy.uint32(7), devices=None)
+    assert [(type(value), value) for value in found[:3]] == [(int, 512), (int, 5), (int, 7)]
+    assert found[3] is None
+    assert type(bounds.check_value("noise", 1)) is float
+
+
+@pytest.mark.parametrize("seeds", [2.0, np.int64(2), [0, 1], (np.int32(0), 1.0), np.arange(2).tolist()])
+def test_seeds_of_other_types_are_plain_numbers(seeds):
+    config = run_config("crl", "ant", seeds=parse_seeds(homing.api._whole_seeds(seeds)))
+    assert [(type(seed), seed) for seed in config.seeds] == [(int, 0), (int, 1)]
 
 
 def test_there_are_many_attacks():

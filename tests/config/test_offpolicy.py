@@ -162,6 +162,13 @@ def test_impossible_numbers_name_the_fix(settings, fix):
         plan(**settings)
 
 
+def test_the_least_updates_that_an_error_names_are_enough():
+    one = {"num_envs": 1, "unroll_length": 1, "total_steps": 1_000_000, "prefill_steps": 1000}
+    with pytest.raises(ConfigError, match=r"raise it to 0\.0001 or more"):
+        plan(updates_per_step=4e-5, **one)
+    assert plan(updates_per_step=1e-4, **one).total_updates == 99
+
+
 def test_nobody_writes_into_a_config():
     with pytest.raises(dataclasses.FrozenInstanceError):
         TrainConfig().num_envs = 3

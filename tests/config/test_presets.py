@@ -8,7 +8,7 @@ from probes import walk
 from homing.agents import AGENTS, make_agent
 from homing.config.presets import PRESETS, preset
 from homing.config.run import run_config
-from homing.errors import UnknownNameError
+from homing.errors import ConfigError, UnknownNameError
 from homing.training.build import build, make_plan
 
 
@@ -49,6 +49,20 @@ def test_presets_differ_where_an_environment_needs_it():
     assert preset("ppo", "paper", "humanoid").train == PRESETS["ppo"]["paper"].train
     assert preset("crl", "fast", "ant").train.train_episode_length == 300
     assert preset("crl", "fast", "ant_u_maze").train.train_episode_length is None
+
+
+def test_an_alias_of_the_environment_is_evaluated_in_with_its_options():
+    options, changes = {"task.within": 0.9}, {"num_envs": 4}
+    same = run_config("crl", "point_u_maze", changes=changes, eval_env="simple_u_maze", env_options=options)
+    assert build(same).eval_env.spec.threshold == 0.9
+
+
+def test_only_agents_that_learn_from_rewards_need_exact_states_for_dense_ones():
+    half = {"num_envs": 4, "replay_dtype": "bfloat16"}
+    for agent in ("crl", "srl"):
+        build(run_config(agent, "point_u_maze", changes=half, reward="dense"))
+    with pytest.raises(ConfigError, match="--replay-dtype float32"):
+        build(run_config("sac", "point_u_maze", changes=half | {"her": True}, reward="dense"))
 
 
 @pytest.mark.parametrize(("asked", "limit", "trained"), [(None, 40, 40), (7, 40, 7), (50, 40, 40)])

@@ -126,6 +126,12 @@ def test_sampling_is_uniform_up_to_the_oldest_and_newest_row(count):
     assert stats.chisquare(cells).pvalue > 1e-3
 
 
+def test_of_the_smallest_fraction_the_newest_transitions_are_left():
+    buffer, episodes, _ = filled(9)
+    index = sample(buffer, episodes, jax.random.key(1), 100, 1e-8)
+    assert set(np.asarray(index.position).tolist()) == {int(episodes.filled) - 1}
+
+
 @pytest.mark.parametrize(("newest", "oldest"), [(0.5, 10), (0.33, 13), (0.1, 18)])
 def test_the_newest_share_alone_is_drawn_from(newest, oldest):
     buffer, episodes, _ = filled(9)

@@ -219,3 +219,34 @@ def one_reward(stored, rewards, t, n, goal):
 def test_an_unknown_goal_sampler_is_answered_with_the_known(stored):
     with pytest.raises(UnknownNameError, match="future"):
         stored.read(lambda view, index, goals: view.goals(Relabel("futur"), index, jax.random.key(0)))
+
+
+def test_chunks_near_an_end_are_moved_back_to_the_last_whole_one(stored):
+    chunk, moved = 3, 0
+    found = stored.read(lambda view, index, goals: view.with_whole_chunks(index, 3))
+    for i, (t, n, _, end) in enumerate(stored.each()):
+        start = next(k for k in range(t + 1) if stored.end(k, n) == end)
+        wanted = min(t, max(end - chunk + 1, start)) if end - start + 1 >= chunk else t
+        assert (int(found.position[i]), int(found.env[i])) == (wanted, n)
+        assert int(found.remaining[i]) == end - wanted + 1
+        moved += wanted != t
+    assert moved, "some episode ends, or the test proves nothing"
+
+
+@pytest.mark.parametrize("ratios", [(0.0, 1.0), (0.3, 0.6)])
+def test_goals_do_not_depend_on_whether_a_ratio_is_known_while_tracing(stored, ratios):
+    view, key = ReplayView(stored.buffer, stored.episodes, REWARDS), jax.random.key(3)
+
+    @jax.jit
+    def relabelled(random_ratio, ratio):
+        return view.goals(Relabel("future", ratio, random_ratio), stored.index, key)
+
+    @jax.jit
+    def mixed(future, far):
+        laws = {"future": future, "uniform_future": far, "current": 0.2}
+        return view.mixed_goals(laws, "random", stored.index, key)
+
+    for drawn, values in ((relabelled, ratios), (mixed, (0.5, 0.0))):
+        with jax.debug_key_reuse(False):
+            plain = jax.jit(lambda drawn=drawn, values=values: drawn.__wrapped__(*values))()
+            np.testing.assert_array_equal(plain, drawn(*map(np.float32, values)))

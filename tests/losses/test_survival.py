@@ -87,6 +87,10 @@ def test_the_likelihoods_of_all_outcomes_sum_to_one(hazards):
     np.testing.assert_allclose(sum(np.exp(likelihood(hazards, first)) for first in outcomes), 1, rtol=1e-5)
 
 
+def test_an_episode_of_which_nothing_is_known_has_likelihood_one(hazards):
+    np.testing.assert_array_equal(likelihood(hazards, reach(-1, False)), 0)
+
+
 def test_extreme_logits_have_finite_likelihoods_and_gradients():
     edges = np.arange(HORIZON + 1)
     first = reach([2, 4, 0, 6, 1, 3, 0], [True, False] * 3 + [True])
@@ -175,6 +179,10 @@ def test_bin_weights_are_sums_of_discounts():
     assert len(found) == len(edges) - 1 and found[0] == 0
     for weight, start, stop in zip(found[1:], edges[1:-1], edges[2:], strict=True):
         assert weight == pytest.approx(sum(0.95**k for k in range(start, stop)), rel=1e-5)
+
+
+def test_one_bin_for_all_times_weighs_all_steps_but_the_present():
+    assert bin_weights(time_bins(64, 1), 0.95) == pytest.approx([sum(0.95**k for k in range(1, 64))])
 
 
 def test_occupancy_labels_equal_a_loop_over_the_bins():

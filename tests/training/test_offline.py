@@ -258,5 +258,5 @@ def test_seeds_share_the_data():
 
 def test_a_broken_file_is_one_message(tmp_path):
     (tmp_path / "x.npz").write_bytes(b"PK\x03\x04 and then nothing")
-    with pytest.raises(HomingError, match="damaged or no npz file"):
+    with pytest.raises(HomingError, match="damaged or not an npz file"):
         build(offline_config(file=tmp_path / "x.npz"))

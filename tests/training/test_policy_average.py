@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +13,12 @@ from probes import Probe, ProbeSpec
 from run_helpers import TRAIN, no_key_check, probe_envs, run  # noqa: F401
 
 from homing.agents import OffPolicyAgent
+from homing.agents.normalised import Moments, NormalisedLearner
 from homing.config.offpolicy import TrainConfig
 from homing.networks import Fit
 from homing.policies import find_policies
 from homing.training import run as run_module
+from homing.training.loop import TrainState, averaged
 from homing.training.offpolicy import OffPolicy, make_plan
 from homing.types import Array
 
@@ -88,6 +91,27 @@ def test_parameters_are_averaged_exactly_and_counts_are_taken_as_they_are():
     assert float(train.policy.fit.params) == pytest.approx(average, rel=1e-4)
     assert average < 0.99 * last
     assert int(train.policy.updates) == int(train.learner.updates) == plan.total_updates
+
+
+def test_moments_of_observations_are_the_newest():
+    moments = lambda mean: Moments(*(jnp.full((1,), x, jnp.float32) for x in (mean, mean)), jnp.int32(mean))
+    fit = lambda x: Fit(params=jnp.float32(x), opt_state=())
+    old, new = (NormalisedLearner(fit(x), moments(x), moments(x)) for x in (0, 10))
+    found = averaged(old, new, DECAY)
+    assert float(found.learner.params) == pytest.approx(10 * (1 - DECAY))
+    jax.tree.map(np.testing.assert_array_equal, (found.state, found.goal), (new.state, new.goal))
+
+
+class Pair(NamedTuple):
+    fit: Fit
+    updates: Array
+
+
+def test_a_learner_may_be_a_tuple():
+    pair = Pair(Fit(jnp.float32(1), ()), jnp.int32(2))
+    state = TrainState(env=(), replay=(), learner=pair, average=pair._replace(updates=jnp.int32(3)), key=None)
+    assert state.policy is state.average
+    assert state.replace(average=()).policy is pair
 
 
 def test_the_averaged_policy_is_evaluated():

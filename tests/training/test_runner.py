@@ -65,6 +65,14 @@ def test_pieces_cover_the_plan_once_and_do_not_depend_on_where_one_begins():
         assert list(pieces(plan, stop)) == all_of_it[i + 1 :]
 
 
+def test_after_a_change_of_the_plan_no_iteration_is_run_again():
+    plan = run_build.build(probe_config()).plan
+    for after in range(plan.iterations):
+        rest = list(pieces(plan, after))
+        assert [start for start, _, _ in rest] == [after] + [stop for _, stop, _ in rest[:-1]]
+        assert rest[-1][1] == plan.iterations
+
+
 def test_a_tally_weighs_pieces_by_the_iterations_that_learned():
     tally = Tally([True, True])
     metrics = lambda a, b: {"loss": np.asarray([a, b]), "finite": np.asarray([True, b < 9])}
@@ -192,7 +200,7 @@ def test_a_stopped_run_says_how_to_go_on_and_then_does_as_if_it_had_not_stopped(
     outcome = runner.resume(path, again := Watch())
     assert outcome.status == "finished"
     assert again.pieces[0] > iteration
-    assert ["not with the same bits" in text for text in again.warned] == [True] * (iteration == 13)
+    assert ["not bit for bit the same" in text for text in again.warned] == [True] * (iteration == 13)
     assert [s["iteration"] for s in RunFolder(path).sessions()] == [0, iteration]
     assert_same_results(path, whole[0])
 

@@ -12,11 +12,20 @@ from run_helpers import NET, TRAIN
 
 from homing.agents import OffPolicyAgent, make_agent
 from homing.agents.crl import CRL, CRLConfig
+from homing.compile import xla
 from homing.config.presets import preset
 from homing.training.build import make_loop
 from homing.training.build import make_plan as make_any_plan
 from homing.training.offpolicy import OffPolicy, make_plan
-from homing.training.seeds import Variants, over_seeds, programs, seed_keys, train_axes, with_values
+from homing.training.seeds import (
+    Variants,
+    one_by_one,
+    over_seeds,
+    programs,
+    seed_keys,
+    train_axes,
+    with_values,
+)
 from homing.types import bytes_of
 
 CONFIG = dataclasses.replace(TRAIN, total_steps=1_000)
@@ -129,6 +138,20 @@ def test_each_program_is_traced_once_for_a_number_of_seeds(setup, three):
     assert agent.traces == before
     assert [made.epoch.jitted._cache_size(), made.evaluate.jitted._cache_size()] == sizes
     assert sizes == [2, 2]  # three seeds, and one alone
+
+
+def test_an_operation_knows_for_how_many_seeds_it_is_computed():
+    seen = []
+
+    def one(x, clock):
+        seen.append(xla.seeds())
+        return x + clock
+
+    given = jnp.zeros((3, 2)), jnp.int32(1)
+    jax.jit(over_seeds(one, (0, None)))(*given)
+    one_by_one(one, (0, None))(*given)
+    assert seen == [3, 1]
+    assert xla.seeds() == 1
 
 
 def test_the_clock_is_shared(three):

@@ -54,7 +54,7 @@ def make_agent(config: Any, spec: SpaceSpec) -> OffPolicyAgent | OnPolicyAgent:
         if type(config) is config_type:
             agent = agent_type(config, spec)
             return normalised(agent) if getattr(config, "normalise_observations", False) else agent
-    raise TypeError(f"{type(config).__name__} is the config of no agent")
+    raise TypeError(f"{type(config).__name__} is not the config of any agent")
 
 
 __all__ = [

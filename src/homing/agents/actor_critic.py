@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from homing import bounds
 from homing.networks import MLP, NetConfig
+from homing.networks.stack import zero_padded
 from homing.types import Array, Key, Relabel
 
 # Strategies of hindsight experience replay, and the goal samplers that carry them out.
@@ -93,8 +94,11 @@ def join(*parts: Array) -> Array:
 
 
 def init_params(module: MLP, key: Key, inputs: int) -> Any:
-    """Fresh parameters for `inputs` joined entries."""
-    return module.init(key, join(jnp.zeros((1, inputs), jnp.float32)))["params"]
+    """Fresh parameters for `inputs` joined entries; the scale of weights is that of the entries without padding."""
+    entries = jnp.zeros((1, inputs), jnp.float32)
+    shapes = jax.eval_shape(module.init, key, join(entries))["params"]
+    params = module.init(key, entries)["params"]
+    return jax.tree.map(lambda x, to: zero_padded(x, to.shape), params, shapes)
 
 
 def forward(module: MLP, params: Any, x: Array) -> Array:

@@ -76,6 +76,10 @@ class ReplayView(Protocol):
         """bool: so many transitions of the episode are stored from here on."""
         ...
 
+    def with_whole_chunks(self, index: TransitionIndex, count: int) -> TransitionIndex:
+        """The transitions, those near the end of their episode moved back until it has `count` of them left."""
+        ...
+
     def terminates(self, index: TransitionIndex) -> Array:
         """bool: the stored episode ends by termination (a fall)."""
         ...
@@ -154,6 +158,8 @@ class OffPolicyAgent(Agent[L], Generic[L, B]):
     """Transitions that a batch needs at least; 2 where pairs of a batch are contrasted."""
     needs_data: ClassVar[bool] = False
     """Learns from a dataset only: its policy does not explore."""
+    uses_rewards: ClassVar[bool] = True
+    """Its batches have rewards; False for agents that learn from goals alone."""
 
     def sample(self, replay: ReplayView, index: TransitionIndex, key: Key) -> B:
         """The batch of one update, from transitions that were drawn uniformly."""

@@ -96,6 +96,7 @@ class CRL(OffPolicyAgent[Fit, CRLBatch]):
     """
 
     min_batch_size = 2  # the other pairs of a batch are the negatives
+    uses_rewards = False
 
     def __init__(self, config: CRLConfig, spec: SpaceSpec):
         self.config, self.spec, self.chunk, self.gamma = config, spec, config.chunk, config.gamma
@@ -146,6 +147,8 @@ class CRL(OffPolicyAgent[Fit, CRLBatch]):
         return mean_and_log_std(*self.nets(params["nets"], actor=_join(obs.state, obs.goal)))
 
     def sample(self, replay: ReplayView, index: TransitionIndex, key: Key) -> CRLBatch:
+        if self.chunk > 1:
+            index = replay.with_whole_chunks(index, self.chunk)
         return CRLBatch(
             obs=Obs(replay.states(index), self.goals(replay, index, key)),
             action=replay.actions(index, self.chunk),

@@ -12,10 +12,10 @@ from flax import struct
 from homing import bounds
 from homing.agents.actor_critic import forward, init_params, join
 from homing.agents.base import OffPolicyAgent, ReplayView, SpaceSpec
-from homing.networks import ADAM, MLP, Fit, NetConfig, adam
+from homing.agents.gaussian import LOG_STD_MAX, LOG_STD_MIN
+from homing.networks import MLP, Fit, NetConfig, adam
 from homing.types import Array, Key, Metrics, Obs, Relabel, TransitionIndex, UpdateContext
 
-LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 GELU = NetConfig(width=512, depth=3, activation="gelu")
 
 
@@ -51,6 +51,7 @@ class GCBC(OffPolicyAgent[Fit, GCBCBatch]):
     """
 
     needs_data = True
+    uses_rewards = False
 
     def __init__(self, config: GCBCConfig, spec: SpaceSpec):
         self.config, self.spec = config, spec
@@ -60,7 +61,7 @@ class GCBC(OffPolicyAgent[Fit, GCBCBatch]):
     def init(self, key: Key) -> Fit:
         actor = init_params(self.actor, key, self.spec.state_dim + self.spec.goal_dim)
         params = {"actor": actor, "log_std": jnp.zeros((self.spec.action_dim,), jnp.float32)}
-        return Fit(params=params, opt_state=ADAM.init(params))
+        return Fit.start(params)
 
     def act(self, learner: Fit, obs: Obs, key: Key, *, explore: bool) -> Array:
         mean, log_std = self.policy(learner.params, obs)

@@ -13,6 +13,7 @@ from homing.types import Array, Key, Metrics, Obs, Rollout, TransitionIndex, Upd
 
 MIN_STD = 1e-3  # an entry that never changes is shifted, not blown up
 LIMIT = 10.0  # standard deviations
+MAX_COUNT = 2**30  # samples; later ones weigh as if there were so many
 
 
 class Moments(struct.PyTreeNode):
@@ -20,7 +21,7 @@ class Moments(struct.PyTreeNode):
 
     mean: Array  # [D]
     variance: Array  # [D]
-    count: Array  # [] int32: an exact count, which a float32 is not beyond 16.8 million
+    count: Array  # [] int32: an exact count, which a float32 is not beyond 16.8 million; at most MAX_COUNT
 
 
 class NormalisedLearner(struct.PyTreeNode):
@@ -41,10 +42,10 @@ def no_moments(size: int) -> Moments:
 
 
 def with_samples(moments: Moments, x: Array) -> Moments:
-    """The moments after more samples [..., D]: exact for the union, in one pass."""
+    """The moments after more samples [..., D]: exact for the union, in one pass, up to MAX_COUNT of them."""
     x = x.reshape(-1, x.shape[-1])
     mean, variance = jnp.mean(x, axis=0), jnp.var(x, axis=0)
-    count = moments.count + len(x)
+    count = jnp.minimum(moments.count, MAX_COUNT - len(x)) + len(x)
     share = len(x) / count.astype(jnp.float32)  # of the new samples
     apart = mean - moments.mean
     return Moments(

@@ -78,7 +78,7 @@ class PPO(OnPolicyAgent[Fit]):
     """Policy and value function in one learner; a `choice` is a pre-tanh action."""
 
     def __init__(self, config: PPOConfig, spec: SpaceSpec):
-        self.config, self.spec, self.gamma = config, spec, config.gamma
+        self.config, self.spec = config, spec
         self.actor = MLP(config.actor_net, 2 * spec.action_dim)
         self.values = MLP(config.value_net, 1)
 

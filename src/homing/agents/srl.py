@@ -8,19 +8,19 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 from jax import lax
 
 from homing import bounds
 from homing.agents.base import OffPolicyAgent, ReplayView, SpaceSpec
 from homing.agents.gaussian import mean_and_log_std, squash, squashed_sample, temperature_loss
+from homing.agents.survival_batch import SRLBatch, labelled
 from homing.errors import ConfigError
 from homing.losses import survival
 from homing.losses.energies import ENERGIES
 from homing.losses.survival import weighted_mean as _mean
 from homing.networks import Fit, Member, NetConfig, Stack, adam
 from homing.networks.survival_head import Prediction, SurvivalHead
-from homing.types import Array, FirstReach, Key, Metrics, Obs, Relabel, TransitionIndex, UpdateContext
+from homing.types import Array, Key, Metrics, Obs, Relabel, TransitionIndex, UpdateContext
 
 # Transitions whose pairs are kept apart: four groups in a batch of 1024 are as many pairs as one batch of 512 has.
 PAIRED = 256
@@ -40,6 +40,8 @@ class SRLConfig:
     """Fraction of goals from the transition's own future."""
     current_ratio: float = 0.05
     """Fraction of goals that are achieved already."""
+    far_ratio: float = 0.0
+    """Fraction of goals achieved at a uniformly drawn later step of the episode: farther ones than γ^k draws."""
     episode_ratio: float = 0.0
     """Fraction of goals achieved at any step of the transition's episode, earlier ones included; the rest are goals
     achieved by random transitions."""
@@ -85,30 +87,24 @@ class SRLConfig:
 
     def __post_init__(self) -> None:
         bounds.check(self)
-        ratios = {name: getattr(self, name) for name in ("future_ratio", "current_ratio", "episode_ratio")}
+        names = ("future_ratio", "current_ratio", "far_ratio", "episode_ratio")
+        ratios = {name: getattr(self, name) for name in names}
         # In a population some of them are traced; they were checked as plain numbers before.
         if all(isinstance(ratio, float) for ratio in ratios.values()) and math.fsum(ratios.values()) > 1:
             named = ", ".join(f"{name} {ratio}" for name, ratio in ratios.items())
-            raise ConfigError(f"{named}: they must be at most 1 together")
-
-
-class SRLBatch(struct.PyTreeNode):
-    """State-action pairs, goals, and what their episodes tell about reaching them."""
-
-    obs: Obs  # [B, ...]
-    action: Array  # [B, chunk · action_dim]
-    first: FirstReach  # each [B]
-    whole: Array  # [B] float32: the episode has all actions of the chunk
-    occupancy: Array  # [B, bins]
-    observed: Array  # [B, bins] bool
-    fails: Array  # [B] float32: the episode terminates within the horizon
-    steps_to_termination: Array  # [B]
+            raise ConfigError(f"{named}: their sum must be at most 1")
+        if self.dwell > self.horizon:
+            raise ConfigError(
+                f"dwell {self.dwell} does not fit into horizon {self.horizon}: no goal would ever count as reached; "
+                f"lower dwell to {self.horizon} or less, or raise horizon"
+            )
 
 
 class SRL(OffPolicyAgent[Fit, SRLBatch]):
     """Encoders, head, policy and temperature take one step together, from the old parameters."""
 
     min_batch_size = 2  # pairs of a batch with other goals are kept apart
+    uses_rewards = False
 
     def __init__(self, config: SRLConfig, spec: SpaceSpec):
         self.config, self.spec, self.chunk = config, spec, config.chunk
@@ -168,32 +164,25 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
 
     def sample(self, replay: ReplayView, index: TransitionIndex, key: Key) -> SRLBatch:
         config, goal = self.config, self.goals(replay, index, key)
-        near = replay.nearness(index, goal, self.radii, config.horizon)
-        first = replay.first_near(index, near, config.horizon, config.dwell)
-        # A fall is known to never reach the goal; a cut episode is known only so far, if that is to count.
-        never = first.terminated if config.true_censoring else ~first.reached
-        first = first._replace(steps=jnp.where(never, config.horizon, first.steps))
-        fails = replay.terminates(index) & (index.remaining <= config.horizon)
-        occupancy, observed = survival.occupancy_labels(
-            near, index.remaining, fails, len(self.radii), self.occupancy_edges
-        )
-        return SRLBatch(
-            obs=Obs(replay.states(index), goal),
-            action=replay.actions(index, self.chunk),
-            first=first,
-            whole=replay.whole(index, self.chunk).astype(jnp.float32),
-            occupancy=occupancy,
-            observed=observed,
-            fails=fails.astype(jnp.float32),
-            steps_to_termination=replay.steps_to_termination(index),
+        return labelled(
+            replay,
+            index,
+            goal,
+            self.radii,
+            self.occupancy_edges,
+            horizon=config.horizon,
+            chunk=self.chunk,
+            dwell=config.dwell,
+            true_censoring=config.true_censoring,
         )
 
     def goals(self, replay: ReplayView, index: TransitionIndex, key: Key) -> Array:
-        """Goals from the own future, the present, the whole episode and random transitions."""
+        """Goals from the own future, near and far, the present, the whole episode and random transitions."""
         config = self.config
         ratios = {
             "future": config.future_ratio,
             "current": config.current_ratio,
+            "uniform_future": config.far_ratio,
             "episode": config.episode_ratio,
         }
         return replay.mixed_goals(ratios, "random", index, key, config.goal_gamma)
@@ -266,9 +255,7 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
         size = PAIRED if len(phi) % PAIRED == 0 else len(phi)
         groups = [x.reshape(-1, size, x.shape[-1]) for x in (phi, psi)]
         own, pairs = -ENERGIES["l2"].rows(phi, psi), -jax.vmap(ENERGIES["l2"].pairs)(*groups)
-        return survival.separation_loss(
-            own, pairs, batch.obs.goal, batch.first, batch.whole, self.radius, far
-        )
+        return survival.separation_loss(own, pairs, batch.goal, batch.first, batch.whole, self.radius, far)
 
     def _actor_loss(
         self, params: Any, state: Array, action: Array, log_prob: Array, psi: Array, batch: SRLBatch

@@ -12,7 +12,7 @@ from jax import lax
 
 from homing.agents.actor_critic import ActorCriticConfig, Critics, forward, init_params, join, polyak, td_loss
 from homing.agents.base import OffPolicyAgent, SpaceSpec
-from homing.networks import ADAM, MLP, Fit, adam
+from homing.networks import MLP, Fit, adam
 from homing.types import Array, Batch, Key, Metrics, Obs, UpdateContext
 
 
@@ -58,8 +58,8 @@ class TD3(OffPolicyAgent[TD3Learner, Batch]):
         critic = self.critics.init(k_critic, seen + self.action_size)
         # Copies: what is donated to a program must not appear in it twice.
         return TD3Learner(
-            critic=Fit(params=critic, opt_state=ADAM.init(critic)),
-            actor=Fit(params=actor, opt_state=ADAM.init(actor)),
+            critic=Fit.start(critic),
+            actor=Fit.start(actor),
             target_critic=jax.tree.map(jnp.copy, critic),
             target_actor=jax.tree.map(jnp.copy, actor),
         )

@@ -115,10 +115,10 @@ class Plan(Schedule):
                 f"raise it to {prefill + self.steps_per_iteration} or more, or lower prefill_steps or num_envs"
             )
         if self.total_updates < 1:
+            least = 1 / (min(self.train_iterations, MAX_DENOMINATOR) * self.steps_per_iteration)
             raise ConfigError(
                 f"updates_per_step {self.config.updates_per_step:g} makes no update "
-                f"in {self.train_iterations} iterations; "
-                f"raise it to {1 / (self.train_iterations * self.steps_per_iteration):.3g} or more"
+                f"in {self.train_iterations} iterations; raise it to {least:.3g} or more"
             )
         self.check_counts()
 
@@ -134,7 +134,7 @@ class Plan(Schedule):
 
     @property
     def updates_ratio(self) -> Fraction:
-        """Updates for each iteration, as a fraction; within 1e-8 of what was asked."""
+        """Updates for each iteration, as a fraction; within 1 / (2 · MAX_DENOMINATOR) of what was asked."""
         asked = Fraction(self.config.updates_per_step).limit_denominator(10**9) * self.steps_per_iteration
         return asked.limit_denominator(MAX_DENOMINATOR)
 

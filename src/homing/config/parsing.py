@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 UNITS = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9}
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(?!\d)[^,]*")
 
 
 def parse_count(text: str) -> int:
-    """50M, 1e6, 200k or 12_000 as a whole number."""
-    plain = text.strip().replace("_", "").replace(",", "").lower()
+    """50M, 1e6, 200k, 12_000 or 12,000 as a whole number."""
+    plain = text.strip().replace("_", "").lower()
+    if "," in plain and not _GROUPED.fullmatch(plain):
+        raise ValueError(
+            f"{text!r} is not a whole number: a comma stands between groups of three digits, as in 1,500,000, "
+            "and a decimal point is a dot; write 1.5M"
+        )
+    plain = plain.replace(",", "")
     if plain.isdecimal():  # exact, also where a float is not
         return int(plain)
     scale = UNITS.get(plain[-1:], 1.0)
@@ -16,7 +25,7 @@ def parse_count(text: str) -> int:
     except ValueError:
         value = float("nan")
     if not value.is_integer():  # nor are infinity and NaN
-        raise ValueError(f"{text!r} is no whole number; write 50M, 1e6, 200k or 12000")
+        raise ValueError(f"{text!r} is not a whole number; write 50M, 1e6, 200k or 12000")
     return round(value)
 
 
@@ -26,4 +35,4 @@ def parse_ratio(text: str) -> float:
     try:
         return float(over) / float(under) if slash else float(text)
     except (ValueError, ZeroDivisionError):
-        raise ValueError(f"{text!r} is no number; write 0.0625 or 1/16") from None
+        raise ValueError(f"{text!r} is not a number; write 0.0625 or 1/16") from None

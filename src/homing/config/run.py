@@ -14,6 +14,7 @@ from homing.config.offpolicy import COLLECTION, TrainConfig, offline
 from homing.config.presets import preset, train_kind
 from homing.envs.registry import resolve
 from homing.errors import ConfigError, HomingError, shown, unknown
+from homing.values import plain
 
 MAX_SEED = bounds.SEED.high
 
@@ -84,6 +85,7 @@ class RunConfig:
             plugins.check_name(module)
         if not isinstance(self.env_options, Mapping):
             raise ConfigError(f"env_options must be a mapping by name, not {shown(self.env_options)}")
+        object.__setattr__(self, "env_options", _plain_options(self.env_options))
 
     def _check_loop(self) -> None:
         """Refuse settings of a loop that is not the agent's."""
@@ -113,6 +115,14 @@ class RunConfig:
                 "these settings collect transitions, and with data nothing is collected; "
                 "make them with homing.config.offpolicy.offline"
             )
+
+
+def _plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options that a run's file can hold and give back: no parts, which are of Python alone."""
+    try:
+        return {name: plain(f"option {name!r} of a run", value) for name, value in options.items()}
+    except ConfigError as error:
+        raise ConfigError(f"{error}; for another part, register an environment of your own") from None
 
 
 def _check_seeds(seeds: tuple[int, ...]) -> None:

@@ -194,6 +194,7 @@ def sample(
         oldest = jnp.int32(0)
     else:
         oldest = jnp.floor((1 - recent_fraction) * episodes.filled).astype(jnp.int32)
+        oldest = jnp.minimum(oldest, episodes.filled - 1)
     position = jax.random.randint(k_position, (batch_size,), oldest, episodes.filled, jnp.int32)
     env = jax.random.randint(k_env, (batch_size,), 0, buffer.num_envs, jnp.int32)
     return TransitionIndex(position=position, env=env, remaining=remaining(buffer, episodes, position, env))

@@ -44,9 +44,9 @@ def next_actions(plan: ActionPlan | None, proposed: Any) -> tuple[Any, ActionPla
     return action, ActionPlan(actions=actions, used=(plan.used + 1) % chunk)
 
 
-def after_step(plan: ActionPlan | None, ended: Array) -> ActionPlan | None:
-    """A new episode begins with a new chunk."""
-    return None if plan is None else plan.replace(used=jnp.where(ended, 0, plan.used))
+def after_step(plan: ActionPlan | None, over: Array) -> ActionPlan | None:
+    """A new episode, and a new goal, begin with a new chunk."""
+    return None if plan is None else plan.replace(used=jnp.where(over, 0, plan.used))
 
 
 def renewed(after: EnvState) -> Array:
@@ -86,7 +86,7 @@ def unroll(
 
     A policy may return what its action is a function of: the environment gets `action_of` it, and `record`
     decides what is kept of a step. With `chunk` > 1 the policy proposes whole chunks, which are executed
-    open-loop; an unroll and an episode begin with new ones.
+    open-loop; an unroll, an episode and a new goal begin with new ones.
     """
     blocks = env.blocks(length)
     advance = env.advance if blocks else env.step
@@ -95,7 +95,7 @@ def unroll(
         state, plan = carry
         output, plan = next_actions(plan, policy(state.obs, k_action))
         after = advance(state, action_of(output))
-        return (after, after_step(plan, after.ended)), record(state, output, after)
+        return (after, after_step(plan, after.ended | renewed(after))), record(state, output, after)
 
     def block(carry: tuple[EnvState, Any], keys: Key) -> tuple[tuple[EnvState, Any], Any]:
         (state, plan), kept = lax.scan(step, carry, keys)

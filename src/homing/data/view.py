@@ -53,19 +53,19 @@ class ReplayView:
         With probability `random_ratio` a transition takes the goal of its neighbour in the batch instead, which
         is nearly always one of another episode.
         """
-        if is_static(relabel.random_ratio, 0):
-            return self._own_goals(relabel, index, key)
         k_own, k_swap = jax.random.split(key)
         own = self._own_goals(relabel, index, k_own)
+        if is_static(relabel.random_ratio, 0):
+            return own
         swapped = jax.random.bernoulli(k_swap, relabel.random_ratio, index.position.shape)
         return jnp.where(swapped[..., None], jnp.roll(own, 1, axis=0), own)
 
     def _own_goals(self, relabel: Relabel, index: TransitionIndex, key: Key) -> Array:
-        if is_static(relabel.ratio, 1):
-            return self.sampled_goals(relabel.sampler, index, key, relabel.gamma)
         k_sampler, k_ratio = jax.random.split(key)
-        chosen = jax.random.bernoulli(k_ratio, relabel.ratio, index.position.shape)
         sampled = self.sampled_goals(relabel.sampler, index, k_sampler, relabel.gamma)
+        if is_static(relabel.ratio, 1):
+            return sampled
+        chosen = jax.random.bernoulli(k_ratio, relabel.ratio, index.position.shape)
         return jnp.where(chosen[..., None], sampled, self.read(self.buffer.goal, index))
 
     def sampled_goals(self, sampler: str, index: TransitionIndex, key: Key, gamma: float = 0.99) -> Array:
@@ -84,15 +84,19 @@ class ReplayView:
         key: Key,
         gamma: float = 0.99,
     ) -> Array:
-        """Goals [B, goal_dim] by several samplers, each with its ratio as probability, else by `rest`."""
-        used = {name: ratio for name, ratio in ratios.items() if not is_static(ratio, 0)}
-        k_mix, *keys = jax.random.split(key, 2 + len(used))
+        """Goals [B, goal_dim] by several samplers, each with its ratio as probability, else by `rest`.
+
+        Each has a key of its own, whether it is used or not: a ratio that is known while tracing and the same one
+        that varies within a population give the same goals.
+        """
+        k_mix, k_rest, *keys = jax.random.split(key, 2 + len(ratios))
         u = jax.random.uniform(k_mix, index.position.shape, jnp.float32)[:, None]
-        goal = self.sampled_goals(rest, index, keys[0], gamma)
+        goal = self.sampled_goals(rest, index, k_rest, gamma)
         # From the last to the first: each takes over below its cumulative ratio.
-        bounds = list(itertools.accumulate(used.values()))
-        for name, until, k_goal in zip(reversed(used), reversed(bounds), keys[1:], strict=True):
-            goal = jnp.where(u < until, self.sampled_goals(name, index, k_goal, gamma), goal)
+        bounds = itertools.accumulate(ratios.values())
+        for (name, ratio), until, k_goal in reversed(list(zip(ratios.items(), bounds, keys, strict=True))):
+            if not is_static(ratio, 0):
+                goal = jnp.where(u < until, self.sampled_goals(name, index, k_goal, gamma), goal)
         return goal
 
     def states(self, index: TransitionIndex, offset: Array | int = 0) -> Array:
@@ -115,6 +119,18 @@ class ReplayView:
     def whole(self, index: TransitionIndex, count: int) -> Array:
         """[B] bool: `count` transitions of the episode are stored from here on."""
         return index.remaining >= count
+
+    def with_whole_chunks(self, index: TransitionIndex, count: int) -> TransitionIndex:
+        """The transitions, those with fewer than `count` of their episode left moved back until there are so many.
+
+        An episode that is shorter than that leaves them where they are.
+        """
+        short = jnp.maximum(count - index.remaining, 0)
+        position = jnp.maximum(index.position - short, 0)
+        remaining = replay.remaining(self.buffer, self.episodes, position, index.env)
+        moved = TransitionIndex(position=position, env=index.env, remaining=remaining)
+        whole = (moved.last == index.last) & (remaining >= count)
+        return jax.tree.map(lambda new, old: jnp.where(whole, new, old), moved, index)
 
     def terminates(self, index: TransitionIndex) -> Array:
         """[B] bool: the episode's end is stored, and it is a termination (a fall), no time limit."""

@@ -23,7 +23,7 @@ def hazard_log_likelihood(arrived: Array, hazard: Array, first: FirstReach, edge
     """Log-likelihood [B] of the observed first-reach times.
 
     Reached at τ = 0: ln p₀. At τ ≥ 1: ln(1 − p₀) + Σ_{j<τ} ln(1 − h_j) + ln h_τ. Censored after c
-    steps: ln S(c).
+    steps: ln S(c); where c is −1 nothing is known, and the likelihood is 1.
     """
     start, size = jnp.asarray(edges[:-1], jnp.int32), jnp.asarray(np.diff(edges), jnp.int32)
     # Steps of each bin up to τ or c. ln(1 − σ(x)) = −softplus(x) and ln σ(x) = x − softplus(x), so that the step of
@@ -33,7 +33,8 @@ def hazard_log_likelihood(arrived: Array, hazard: Array, first: FirstReach, edge
     weights = passed.astype(jnp.float32)
     not_arrived = jnp.sum(jnp.where(arrives, hazard, 0.0) - weights * nn.softplus(hazard), axis=-1)
     at_start = first.reached & (first.steps == 0)
-    return jnp.where(at_start, nn.log_sigmoid(arrived), not_arrived - nn.softplus(arrived))
+    likelihood = jnp.where(at_start, nn.log_sigmoid(arrived), not_arrived - nn.softplus(arrived))
+    return jnp.where(first.steps < 0, 0.0, likelihood)
 
 
 def log_survival(arrived: Array, hazard: Array, edges: np.ndarray) -> Array:
@@ -91,11 +92,11 @@ def time_bins(horizon: int, count: int = 32) -> np.ndarray:
 
 
 def bin_weights(edges: np.ndarray, gamma: float) -> np.ndarray:
-    """Σ γ^k over the steps k of each bin; 0 for the first bin, the present."""
-    start, size = edges[:-1].astype(np.float64), np.diff(edges).astype(np.float64)
+    """Σ γ^k over the steps k ≥ 1 of each bin; the present does not count."""
+    start, stop = np.maximum(edges, 1).astype(np.float64)[:-1], edges[1:].astype(np.float64)
     log_gamma = math.log(gamma)
-    weights = np.exp(start * log_gamma) * -np.expm1(size * log_gamma) / (1 - gamma)
-    return np.concatenate([[0.0], weights[1:]]).astype(np.float32)
+    weights = np.exp(start * log_gamma) * -np.expm1((stop - start) * log_gamma) / (1 - gamma)
+    return weights.astype(np.float32)
 
 
 def nested_radii(radius: float) -> tuple[float, ...]:

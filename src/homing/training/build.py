@@ -16,6 +16,7 @@ from homing.data.replay import Stored
 from homing.datasets import check_dataset, read_dataset, stored
 from homing.envs import make
 from homing.envs.base import GoalEnv
+from homing.envs.registry import canonical
 from homing.errors import ConfigError
 from homing.training import offpolicy, onpolicy
 from homing.training.loop import Loop
@@ -43,7 +44,7 @@ class Parts(NamedTuple):
 def build(config: RunConfig) -> Parts:
     """Environments, agent and plan; every impossible setting is found here."""
     env = environment(config, config.env, config.train.num_envs)
-    if config.eval_env in (None, config.env):
+    if config.eval_env is None or canonical(config.eval_env) == canonical(config.env):
         eval_env = env
     else:
         eval_env = environment(config, config.eval_env, config.train.eval_envs)
@@ -55,6 +56,7 @@ def build(config: RunConfig) -> Parts:
     seeds = len(config.seeds)
     if config.data is None:
         check_needs_no_data(config)
+        check_split_goals(config, env, agent)
         return Parts(env, eval_env, agent, make_plan(config.train, env, agent, seeds))
     dataset = read_dataset(config.data.path, config.data.sha256)
     check_dataset(dataset, env, agent)
@@ -113,18 +115,35 @@ def environment(config: InEnvironment, id: str, num_envs: int) -> GoalEnv:
         episode_length=config.episode_length,
         physics=config.physics,
         reward=config.reward,
-        options=config.env_options if id == config.env else None,
+        options=config.env_options if canonical(id) == canonical(config.env) else None,
     )
 
 
 def check_relabelled_reward(config: RunConfig, env: GoalEnv, agent: Agent) -> None:
     """Dense rewards of relabelled goals are computed from stored states: 16-bit ones would round them away."""
     storage = config.train.replay_dtype if isinstance(config.train, TrainConfig) else "float32"
+    kind = agent_types(config.agent)[1]
+    rewarded = issubclass(kind, OffPolicyAgent) and kind.uses_rewards
     relabels = isinstance(agent, OffPolicyAgent) and agent.relabel.sampler != "commanded"
-    if env.shaping is not None and relabels and storage != "float32":
+    if env.shaping is not None and rewarded and relabels and storage != "float32":
         raise ConfigError(
             f"a dense reward for other goals needs --replay-dtype float32, not {storage}; "
             "or train with the sparse reward, or without --her"
+        )
+
+
+def check_split_goals(config: RunConfig, env: GoalEnv, agent: Agent) -> None:
+    """Where an episode of replay ends with the step that reaches its goal, that step has no next state and no target:
+    sparse rewards for commanded goals would never be learned from."""
+    if not isinstance(agent, OffPolicyAgent) or not agent_types(config.agent)[1].uses_rewards:
+        return
+    commanded = agent.relabel.sampler == "commanded" or agent.relabel.ratio < 1
+    unlearned = env.splits_episodes and env.scene.spec.goals.split_when_reached and env.shaping is None
+    if unlearned and commanded:
+        raise ConfigError(
+            f"with goals.split=true and goals.renew=reached {config.agent} learns nothing from the steps that reach "
+            "commanded goals: leave out goals.split, set goals.hold to more than 1, "
+            "or take all goals in hindsight (--her --her-ratio 1)"
         )
 
 

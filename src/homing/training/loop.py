@@ -11,6 +11,7 @@ from flax import struct
 from jax import lax
 
 from homing.agents import Agent
+from homing.agents.normalised import Moments
 from homing.config.plan import Schedule, Sizes
 from homing.envs.base import GoalEnv
 from homing.networks import parameters
@@ -33,7 +34,7 @@ class TrainState(struct.PyTreeNode):
     @property
     def policy(self) -> Any:
         """The learner that is evaluated and exported: the averaged one where there is one."""
-        return self.learner if isinstance(self.average, tuple) else self.average
+        return self.average if jax.tree.leaves(self.average) else self.learner
 
 
 class Loop(Protocol):
@@ -58,19 +59,26 @@ def first_state(
     """A seed before its first step; without an environment where nothing is collected."""
     k_env, k_learner, k_run = jax.random.split(key, 3)
     learner = agent.init(k_learner)
-    # Copies: what is donated to a program must not appear in it twice.
-    average = jax.tree.map(jnp.copy, parameters(learner)) if averaged else ()
     state = () if env is None else env.reset(k_env)
+    average = first_average(learner) if averaged else ()
     return TrainState(env=state, replay=replay, learner=learner, average=average, key=k_run)
 
 
+def first_average(learner: Any) -> Any:
+    """The moving average before the first iteration."""
+    # Copies: what is donated to a program must not appear in it twice.
+    return jax.tree.map(jnp.copy, parameters(learner))
+
+
 def averaged(average: Any, learner: Any, decay: float) -> Any:
-    """The moving average of parameters after an iteration; counts and the like are taken as they are."""
+    """The moving average of parameters after an iteration; counts and moments of observations are the newest."""
 
-    def leaf(old: Array, new: Array) -> Array:
-        return old + (1 - decay) * (new - old) if jnp.issubdtype(new.dtype, jnp.floating) else new
+    def node(old: Any, new: Any) -> Any:
+        if isinstance(new, Moments) or not jnp.issubdtype(new.dtype, jnp.floating):
+            return new
+        return old + (1 - decay) * (new - old)
 
-    return jax.tree.map(leaf, average, parameters(learner))
+    return jax.tree.map(node, average, parameters(learner), is_leaf=lambda x: isinstance(x, Moments))
 
 
 Iterate = Callable[[TrainState, Array], tuple[TrainState, Metrics]]
@@ -107,7 +115,7 @@ def evaluate_greedy(
     """The deterministic policy on fresh starts and goals of `env`: one protocol for all agents.
 
     Starts and goals follow from the seed and the number of the evaluation alone, so that methods are compared on the
-    same episodes.
+    same episodes. That of the untrained policy has those of the first.
     """
     stops = jnp.asarray([plan.epoch_bounds(epoch)[1] for epoch in range(plan.epochs)], jnp.int32)
     number = jnp.searchsorted(stops, iteration).astype(jnp.int32)

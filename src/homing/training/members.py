@@ -78,7 +78,7 @@ class Member:
         kept = self.folder.keep_metrics()
         kept_text = f" The file as it was found is kept in {kept}." if kept else ""
         warn(
-            f"{self.folder.path / METRICS} {difference}. Learning is not affected, and the run goes on from "
+            f"{self.folder.path / METRICS} {difference}. Learning is not affected, and the run continues from "
             f"iteration {iteration}, but its curves before that are not what was measured.{kept_text}"
         )
         self.notes["metrics_before"] = iteration
@@ -115,7 +115,7 @@ class Member:
         if any(before[-1].get(name) != now[name] for name in ("versions", "device")):
             warnings.append(
                 "versions or the device are not those that the run began with: "
-                "it goes on, but not with the same bits"
+                "it continues, but not bit for bit the same"
             )
         if iteration == 0 and before[-1].get("config") != now["config"]:
             warnings.append(

@@ -24,6 +24,7 @@ from homing.training.loop import (
     TrainState,
     averaged,
     evaluate_greedy,
+    first_average,
     first_state,
     iteration_key,
     run_epoch,
@@ -51,12 +52,13 @@ class OffPolicy:
         keeps_average = self.plan.config.policy_ema > 0
         if self.data is None:
             return first_state(self.env, self.agent, replay.empty(self.plan.buffer_shape), key, keeps_average)
-        train = first_state(None, self.agent, (), key, keeps_average)
+        train = first_state(None, self.agent, (), key)
         buffer = jax.tree.map(
             lambda x: x.reshape(-1, *x.shape[3:])[: self.plan.transitions], self.data.buffer
         )
         seen = Obs(buffer.state.astype(jnp.float32), buffer.goal)
-        return train.replace(learner=self.agent.observe(train.learner, seen, buffer.achieved_goal))
+        learner = self.agent.observe(train.learner, seen, buffer.achieved_goal)
+        return train.replace(learner=learner, average=first_average(learner) if keeps_average else ())
 
     def epoch(self, train: TrainState, start: Array, stop: Array) -> tuple[TrainState, Metrics]:
         """Iterations start..stop−1; their metrics are measured at the evaluation that follows."""

@@ -87,7 +87,7 @@ class Run:
                 return self._stopped(signum, "without saving, nothing before its last checkpoint is lost")
             except WriteError as error:
                 self.saver.settle(wait=True)
-                raise HomingError(f"{error}; make room and go on with: {self.go_on}") from error
+                raise HomingError(f"{error}; make room and continue with: {self.go_on}") from error
             finally:
                 self.show.close()
                 for member in self.members:
@@ -205,7 +205,7 @@ class Run:
         where = "" if len(self.members) == 1 else f" of {member.folder.path.name}"
         self.show.warn(
             f"seed {seed}{where} has diverged by step {step:,}: it holds a NaN or an infinity; "
-            "it no longer counts in averages, the other seeds go on"
+            "it no longer counts in averages, the other seeds continue"
         )
 
     def _evaluate(self, compiled: Compiled, train: TrainState) -> None:
@@ -264,7 +264,7 @@ class Run:
         try:
             self._save(train)
         except WriteError as error:
-            self.show.warn(f"{error}; the run goes on and will try again")
+            self.show.warn(f"{error}; the run continues and will try again")
 
     # Ending.
 
@@ -279,5 +279,5 @@ class Run:
 
     def _stopped(self, signum: int, how: str) -> Outcome:
         self.show.close()
-        self.show.warn(f"stopped {how}; go on with: {self.go_on}")
+        self.show.warn(f"stopped {how}; continue with: {self.go_on}")
         return Outcome(self.home, "stopped", signum)

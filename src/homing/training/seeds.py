@@ -48,7 +48,13 @@ def cpu_device() -> Any:
 
 def over_seeds(fn: Callable[..., Any], in_axes: Any, out_axes: Any = 0, mesh_axis: Any = None) -> Any:
     """`fn` for all seeds at once. Arguments with axis None (counters) are shared and stay unbatched."""
-    return jax.vmap(fn, in_axes=in_axes, out_axes=out_axes, spmd_axis_name=mesh_axis)
+    mapped = jax.vmap(fn, in_axes=in_axes, out_axes=out_axes, spmd_axis_name=mesh_axis)
+
+    def together(*args: Any) -> Any:
+        with xla.side_by_side(_seeds_in(args, in_axes)):
+            return mapped(*args)
+
+    return together
 
 
 def one_by_one(
@@ -63,8 +69,7 @@ def one_by_one(
 
     def mapped(*args: Any) -> Any:
         flags = tuple(_has_seed_axis(axes, arg) for axes, arg in zip(in_axes, args, strict=True))
-        leaves = zip(jax.tree.leaves(args), jax.tree.leaves(flags), strict=True)
-        count = next(len(leaf) for leaf, batched in leaves if batched)
+        count = _seeds_in(args, in_axes)
 
         def body(state: Any, i: Array) -> tuple[Any, Any]:
             # The barriers keep XLA from merging a seed's instructions with those that select it.
@@ -85,6 +90,13 @@ def one_by_one(
         return jax.tree.map(lambda x, batched: x if batched else next(shared)[0], state, flags[0]), result
 
     return mapped
+
+
+def _seeds_in(args: Sequence[Any], in_axes: Sequence[Any]) -> int:
+    """How many seeds the arguments of a mapped function are for."""
+    flags = tuple(_has_seed_axis(axes, arg) for axes, arg in zip(in_axes, args, strict=True))
+    leaves = zip(jax.tree.leaves(args), jax.tree.leaves(flags), strict=True)
+    return next(len(leaf) for leaf, batched in leaves if batched)
 
 
 def _has_seed_axis(axes: Any, tree: Any) -> Any:

@@ -22,7 +22,8 @@ def evaluations_up_to(plan: Schedule, iteration: int) -> list[int]:
 def pieces(plan: Schedule, after: int = 0) -> Iterator[tuple[int, int, bool]]:
     """(start, stop, whether an evaluation follows) from iteration `after` on.
 
-    They depend on the plan alone, so that a resumed run sums its metrics in the same order.
+    They depend on the plan alone, so that a resumed run sums its metrics in the same order. Where the plan was
+    changed since, `after` may lie inside of a piece: the rest of it comes first.
     """
     for epoch in range(plan.epochs):
         start, stop = plan.epoch_bounds(epoch)
@@ -30,7 +31,7 @@ def pieces(plan: Schedule, after: int = 0) -> Iterator[tuple[int, int, bool]]:
         for first in range(start, stop, size):
             last = min(first + size, stop)
             if last > after:
-                yield first, last, last == stop
+                yield max(first, after), last, last == stop
 
 
 @dataclasses.dataclass

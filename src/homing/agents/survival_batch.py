@@ -1,0 +1,63 @@
+"""Batches of survival RL: what episodes tell about when their goals are first reached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from homing.agents.base import ReplayView
+from homing.losses import survival
+from homing.types import Array, FirstReach, Obs, TransitionIndex
+
+
+class SRLBatch(struct.PyTreeNode):
+    """State-action pairs, goals, and what their episodes tell about reaching them."""
+
+    obs: Obs  # [B, ...]
+    goal: Array  # [B, goal_dim], in the environment's units where those of `obs` are normalised
+    action: Array  # [B, chunk · action_dim]
+    first: FirstReach  # each [B]
+    whole: Array  # [B] float32: the episode has all actions of the chunk
+    occupancy: Array  # [B, bins]
+    observed: Array  # [B, bins] bool
+    fails: Array  # [B] float32: the episode terminates within the horizon
+    steps_to_termination: Array  # [B]
+
+
+def labelled(
+    replay: ReplayView,
+    index: TransitionIndex,
+    goal: Array,
+    radii: Sequence[float],
+    occupancy_edges: np.ndarray,
+    *,
+    horizon: int,
+    chunk: int,
+    dwell: int,
+    true_censoring: bool,
+) -> SRLBatch:
+    """The transitions with their goals, first-reach times and occupancies; settings as in `SRLConfig`."""
+    near = replay.nearness(index, goal, radii, horizon)
+    first = replay.first_near(index, near, horizon, dwell)
+    # A fall is known to never reach the goal; a cut episode is known only so far, if that is to count.
+    never = first.terminated if true_censoring else ~first.reached
+    # Whether a stay begins depends on the steps after it: of a cut episode's last ones nothing is known.
+    cut = ~first.reached & (index.remaining < horizon)
+    known = jnp.where(cut, jnp.maximum(first.steps - (dwell - 1), -1), first.steps)
+    first = first._replace(steps=jnp.where(never, horizon, known))
+    fails = replay.terminates(index) & (index.remaining <= horizon)
+    occupancy, observed = survival.occupancy_labels(near, index.remaining, fails, len(radii), occupancy_edges)
+    return SRLBatch(
+        obs=Obs(replay.states(index), goal),
+        goal=goal,
+        action=replay.actions(index, chunk),
+        first=first,
+        whole=replay.whole(index, chunk).astype(jnp.float32),
+        occupancy=occupancy,
+        observed=observed,
+        fails=fails.astype(jnp.float32),
+        steps_to_termination=replay.steps_to_termination(index),
+    )
