@@ -14,6 +14,7 @@ from homing.envs.bodies.panda import CUBE_REGION, DRIVEN, HIGH, LEVEL, LOW, WRIS
 from homing.envs.bodies.panda_hand import RANGES, REACH
 from homing.envs.goal_space import GoalSpace
 from homing.envs.registry import get_spec
+from homing.envs.renewal import next_goals
 from homing.envs.scene import build_model
 from homing.envs.tasks.base import point_distances
 from homing.errors import ConfigError, UnknownNameError
@@ -91,6 +92,35 @@ def test_open_fingers_are_no_grasp():
     assert distance(0.5 * (2 * panda.STRETCH + 0.01)).min() > task.within
 
 
+@pytest.mark.parametrize("half", [0.01, 0.03])
+def test_a_true_grip_meets_the_goal_of_a_cube_of_any_size(half):
+    """The tip of a finger is 0.005 m from its frame, and its inner face 0.0005 m."""
+    scene = scene_of("arm_grasp", **{"task.cube.half": half})
+    goal = np.asarray(scene.sample_reset(jax.random.key(0))[2]).reshape(3, 3)
+    gaps = np.linalg.norm(goal[1:] - goal[0], axis=-1)
+    np.testing.assert_allclose(gaps, half - 0.0005 + 0.005, atol=1e-6)
+
+
+def test_a_cube_as_wide_as_the_open_fingers_is_refused():
+    with pytest.raises(ConfigError, match="fingers that stand open are within"):
+        scene_of("arm_grasp", **{"task.cube.half": 0.04})
+    scene_of("arm_grasp", **{"task.cube.half": 0.04, "task.within": 0.01})
+
+
+def test_a_new_goal_of_a_grasp_is_the_cube_where_it_is():
+    spec = get_spec("arm_grasp")
+    places = jnp.asarray([[0.2, 0.5], [-0.1, 0.4], [0.0, 0.0]])
+    lifted = jnp.full((3, 1), 0.08)
+    achieved = jnp.concatenate([places, lifted, jnp.full((3, 6), 0.3)], axis=-1)
+    goals = np.asarray(next_goals(spec.task, spec.arena, jax.random.key(0), achieved))
+    assert np.isfinite(goals).all()
+    np.testing.assert_allclose(goals[:, :2], places, atol=1e-6)
+    np.testing.assert_allclose(goals[:, 2], spec.task.cube.half)
+    own = np.asarray(draws("arm_grasp").goal[:3])
+    again = next_goals(spec.task, spec.arena, jax.random.key(1), jnp.asarray(own))
+    np.testing.assert_allclose(again, own, atol=1e-6)
+
+
 def scene_of(id, **options):
     return homing.make(id, options=options).scene
 
@@ -118,6 +148,12 @@ def test_the_original_states_gains_and_wrist_can_be_asked_for():
         homing.make("arm_reach", options={"body.gains": "high"})
     with pytest.raises(ConfigError, match="must be at least 10"):
         homing.make("arm_reach", options={"body.frames": 2})
+
+
+def test_the_original_friction_of_all_pairs_can_be_asked_for():
+    names = ("task.cube.table_friction", "body.friction", "arena.friction")
+    spec = scene_of("arm_binpick_easy", **dict.fromkeys(names, 1.0)).spec
+    assert (build_model(spec).compile().pair_friction[:, :2] == 1.0).all()
 
 
 def test_free_bodies_have_one_coordinate_more_than_velocities():

@@ -290,7 +290,7 @@ def test_the_dense_reward_of_two_pucks():
         ({"id": "ant", "options": {"task.within.x": 1}}, "plain value"),
         ({"id": "ant", "options": {"arena.layout": "u"}}, "layout"),
         ({"id": "ant_u_maze", "options": {"arena.layout": "v_maze"}}, "unknown maze layout"),
-        ({"id": "ant_u_maze", "options": {"arena.cell": -1.0}}, "positive size"),
+        ({"id": "ant_u_maze", "options": {"arena.cell": -1.0}}, "above 0"),
         ({"id": "ant", "options": {"task.goal": ("torso_x", "torso_y", "torso_z")}}, "2 entries"),
         ({"id": "ant", "options": {"task.goal": ("torso_u", "torso_y")}}, "'torso_x'"),
     ],

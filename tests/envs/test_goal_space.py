@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from helpers import draws
 
 import homing
 from homing.envs.goal_space import GoalSpace, free_entries, goal_space
@@ -73,6 +74,16 @@ def test_a_goal_that_cannot_be_reached_is_moved_with_one_line(id, text, words, g
     assert not any(space(id).fault(point) for point in space(id).points(moved))
     if goal is not None:
         np.testing.assert_allclose(moved, goal, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "id", ["pusher_easy", "pusher_hard", "pusher_two", "arm_push_hard", "ant_push", "ant_anywhere"]
+)
+def test_a_goal_that_training_draws_stays_where_it_is(id):
+    for goal in np.asarray(draws(id).goal[:200]):
+        settled, moved = space(id).settled(goal)
+        assert not moved
+        np.testing.assert_array_equal(settled, goal)
 
 
 def test_goals_within_reach_stay_where_they_are(caplog):

@@ -33,8 +33,9 @@ def test_a_registered_environment_is_like_any_other():
 def test_an_id_is_not_taken_twice_by_mistake():
     with pytest.raises(ConfigError, match="overwrite"):
         homing.register("ant", Ant(), Reach(("torso_x", "torso_y"), Ring(2.0)))
-    with pytest.raises(ConfigError, match="overwrite"):
-        homing.register("ant_ball", Ant(), Reach(("torso_x", "torso_y"), Ring(2.0)))
+    for overwrite in (False, True):
+        with pytest.raises(ConfigError, match="another name of environment 'ant_soccer'; choose another id"):
+            homing.register("ant_ball", Ant(), Reach(("torso_x", "torso_y"), Ring(2.0)), overwrite=overwrite)
     homing.register("ant", Ant(), Reach(("torso_x", "torso_y"), Ring(2.0)), overwrite=True)
     assert homing.envs.get_spec("ant").task.goals.radius == 2.0
 

@@ -163,3 +163,19 @@ def test_next_obs_keeps_the_goal_of_the_action_and_evaluations_keep_theirs():
 def test_other_values_are_refused(value, words):
     with pytest.raises(HomingError, match=words):
         env_with(value)
+
+
+def test_a_new_goal_begins_a_new_chunk():
+    env, chunk = env_with(3), 8
+
+    def planned(obs, key):
+        """Eight times an action that tells the goal it was planned for."""
+        return jnp.tile(obs.goal / 100, (1, chunk))
+
+    def run(key):
+        k_reset, k_run = jax.random.split(key)
+        return unroll(env, env.reset(k_reset), planned, k_run, STEPS, chunk=chunk)[1]
+
+    found = jax.tree.map(np.asarray, jax.jit(run)(jax.random.key(0)))
+    np.testing.assert_allclose(found.action, found.obs.goal / 100, atol=1e-6)
+    assert changes(found).mean() > 0.2, "goals change within chunks, or the test proves nothing"

@@ -117,6 +117,28 @@ def test_models_that_would_move_wrongly_are_refused(part, words):
     load(f"<mujoco>{body}</mujoco>")
 
 
+ALONE = {
+    "hinge": '<joint type="hinge" axis="0 1 0"/>',
+    "plane": '<joint type="slide" axis="1 0 0"/><joint type="slide" axis="0 0 1"/><joint type="hinge" axis="0 1 0"/>',
+    "free": "<freejoint/>",
+}
+
+
+@pytest.mark.parametrize("joints", ALONE.values(), ids=ALONE)
+def test_a_robot_of_one_link_moves_as_in_mujoco(joints):
+    geom = '<geom type="box" size="0.2 0.1 0.3" pos="0 0 -0.3" mass="1" contype="0" conaffinity="0"/>'
+    xml = f'<mujoco><option timestep="0.005"/><worldbody><body>{joints}{geom}</body></worldbody></mujoco>'
+    model = mujoco.MjModel.from_xml_string(xml)
+    engine, data = Generalized(model, Timing(0.005, 20), ()), mujoco.MjData(model)
+    data.qvel[:] = np.linspace(-0.5, 0.7, model.nv)
+    state = engine.init(*(jnp.asarray(x, jnp.float32)[None] for x in (data.qpos, data.qvel)))
+    after = jax.jit(engine.step)(state, np.zeros((1, 0), np.float32))
+    mujoco.mj_step(model, data, 20)
+    mujoco.mj_kinematics(model, data)
+    np.testing.assert_allclose(engine.q(after)[0], data.qpos, atol=1e-5)
+    np.testing.assert_allclose(engine.links(after).pos[0, 0], data.xpos[1], atol=1e-5)
+
+
 def states(engine, count: int):
     """Poses around the rest pose with velocities, and controls."""
     k_q, k_qd, k_ctrl = jax.random.split(jax.random.key(1), 3)

@@ -1,5 +1,6 @@
 """Building models."""
 
+import mujoco
 import numpy as np
 import pytest
 from brax_files import brax_file
@@ -17,6 +18,16 @@ def test_removing_a_body_shortens_the_numbers_of_each_body():
     np.testing.assert_array_equal(numbers["constraint_stiffness"], [1000, 1000])
     np.testing.assert_array_equal(numbers["constraint_vel_damping"], [3, 3])
     assert model.compile().nq == 2
+
+
+def test_a_body_is_removed_with_its_children_and_their_numbers():
+    numbers = '<numeric name="init_qpos" data="1 2 3"/><numeric name="constraint_stiffness" data="10 20 30"/>'
+    part = '<joint/><geom size="0.1"/>'
+    marker = f'<body name="marker">{part}<body name="tip">{part}</body></body>'
+    xml = f"<mujoco><custom>{numbers}</custom><worldbody>{marker}<body>{part}</body></worldbody></mujoco>"
+    model = Model.from_xml(xml, without=("marker",)).compile()
+    assert (model.nbody, model.nq) == (2, 1)
+    assert (model.numeric("init_qpos").data, model.numeric("constraint_stiffness").data) == ([3], [30])
 
 
 def test_added_joints_lengthen_the_start_pose():
@@ -51,6 +62,16 @@ def test_the_point_is_the_benchmarks():
     model = build_model(get_spec("point_u_maze")).compile()
     assert model.body("torso").mass[0] == pytest.approx(0.327, abs=1e-3)
     np.testing.assert_array_equal(model.actuator_gear[:, 0], [5, 5])
+
+
+def test_a_total_mass_holds_for_bodies_whose_mass_is_given():
+    given = '<inertial pos="0.1 0 0" mass="3" diaginertia="1 1.2 1.1"/>'
+    other = '<body pos="0 0 1"><joint/><geom size="0.2"/></body>'
+    xml = f"""<mujoco><compiler settotalmass="14"/><worldbody>
+    <body><joint/>{given}<geom size="0.1"/>{other}</body></worldbody></mujoco>"""
+    theirs, ours = mujoco.MjModel.from_xml_string(xml), Model.from_xml(xml).compile()
+    np.testing.assert_allclose(ours.body_mass, theirs.body_mass)
+    np.testing.assert_allclose(ours.body_inertia, theirs.body_inertia)
 
 
 @pytest.mark.parametrize(

@@ -70,10 +70,11 @@ def test_walls_do_stop_a_robot():
 
 def test_a_maze_costs_a_handful_of_boxes():
     """The original has one box a cell: 264, 524 and 836 candidate contacts."""
-    for id in ("ant_u_maze", "ant_big_maze", "ant_hardest_maze"):
+    counts = {"ant_u_maze": 4, "ant_big_maze": 4, "ant_hardest_maze": 4, "humanoid_big_maze": 9}
+    for id, count in counts.items():
         model = build_model(get_spec(id)).compile()
         boxes = sum(int(t) == 6 for t in model.geom_type)
-        assert boxes == 4
+        assert boxes == count
 
 
 @pytest.mark.parametrize("xy", [(4.0, 4.0), (5.99, 2.01), (0.3, 9.0), (-30.0, 50.0), (12.0, 12.0)])

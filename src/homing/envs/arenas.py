@@ -19,8 +19,9 @@ SYMBOLS = "#RGB."
 FREE = "RGB."  # cells without a wall
 WALL_RGBA = (0.36, 0.45, 0.55, 1.0)
 MIN_GAP = 0.02  # between walls, in metres; a narrower gap is closed
-# Upper bound in metres on a robot's travel in one environment step, between two updates of its wall boxes.
-TRAVEL = 0.3
+# Upper bound in metres on a robot's travel in one environment step, between two updates of its wall boxes: an ant's
+# at 5 m/s, a humanoid's, whose steps are shorter, at 16 m/s.
+TRAVEL = 0.25
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,9 @@ class Floor:
 
     half: float = 12.0
     name: str = "floor"
+
+    def __post_init__(self) -> None:
+        bounds.check(self)
 
     def build(self, model: Model, followed: tuple[str, ...]) -> None:
         pass
@@ -111,9 +115,8 @@ class Maze:
             raise ConfigError(f"a maze is drawn with {' '.join(SYMBOLS)}, not with {' '.join(strange)}")
         return np.array([list(row) for row in rows])
 
-    def __post_init__(self):
-        if self.cell <= 0:
-            raise ConfigError(f"a maze cell must have a positive size, not {self.cell}")
+    def __post_init__(self) -> None:
+        bounds.check(self)
         if self.walls_as not in ("near", "all"):
             raise unknown("wall mode", self.walls_as, ("near", "all"))
         if "R" not in self.grid:
@@ -243,6 +246,10 @@ class Table:
             return ()
         left, right = self.bins
         edge, gap = self.half + self.thickness, right - left - 2 * self.half
+        if gap <= 0:
+            raise ConfigError(
+                f"bins {2 * self.half:g} m wide at x = {left:g} and {right:g} overlap; the first is the left one"
+            )
         first, last = left - edge, right + edge
         ends = [(first, left - self.half), (right + self.half, last)]
         if gap <= 2 * self.thickness + MIN_GAP:

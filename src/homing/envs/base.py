@@ -14,6 +14,7 @@ from homing.bounds import check_value
 from homing.envs import reset_pool
 from homing.envs.goal_groups import GoalGroups, goal_groups
 from homing.envs.info import EnvInfo, check_reward, check_shapes, describe
+from homing.envs.part_checks import check_spec
 from homing.envs.renewal import next_goals
 from homing.envs.scene import EnvSpec, Scene
 from homing.envs.tasks.base import point_distances
@@ -40,13 +41,12 @@ class GoalEnv:
         physics: str | None = None,
         reward: str = "sparse",
     ):
-        check_value("num_envs", num_envs)
-        check_value("episode_length", episode_length)
-        for threshold in (spec.task.within, *spec.task.margins.values()):
-            check_value("within", threshold)
+        self.id = id
+        self.num_envs = check_value("num_envs", num_envs)
+        self.episode_length = check_value("episode_length", episode_length)
+        check_spec(spec)
         spec.goals.check()
         check_reward(id, spec, reward)
-        self.id, self.num_envs, self.episode_length = id, int(num_envs), int(episode_length)
         self.task, self.dense = spec.task, spec.body.dense
         self.reward_kind, self.restarts = reward, True
         self.scene = Scene(spec, physics)
@@ -64,10 +64,9 @@ class GoalEnv:
         compilation where only the first episode of each environment counts.
         """
         length = self.episode_length if episode_length is None else episode_length
-        check_value("num_envs", num_envs)
-        check_value("episode_length", length)
         other = copy.copy(self)
-        other.num_envs, other.restarts, other.episode_length = int(num_envs), restarts, int(length)
+        other.num_envs, other.restarts = check_value("num_envs", num_envs), restarts
+        other.episode_length = check_value("episode_length", length)
         other.interval = reset_pool.interval_for(other.episode_length)
         other.spec = replace(self.spec, episode_length=other.episode_length)
         return other

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +36,9 @@ class GoalSpace:
     @cached_property
     def template(self) -> np.ndarray:
         """A sampled goal [goal_dim]; supplies the entries other than x and y, such as a height."""
-        return np.asarray(self.spec.task.draw(jax.random.key(0), self.spec.arena).goal, np.float32)
+        # In one program: there are dozens of operations, and each by itself takes as long to compile.
+        draw = jax.jit(lambda key: self.spec.task.draw(key, self.spec.arena).goal)
+        return np.asarray(draw(jax.random.key(0)), np.float32)
 
     @cached_property
     def axes(self) -> tuple[dict[str, int], ...]:
@@ -112,10 +115,14 @@ class GoalSpace:
             goal = self.template
             for k in range(len(self.axes)):
                 goal = self.at(values[k * per_point : (k + 1) * per_point], k, goal)
-        goal, moved = self.settled(goal)
-        for line in moved:
+        return self.commanded(goal)
+
+    def commanded(self, goals: np.ndarray) -> np.ndarray:
+        """Goals [..., goal_dim] with points that cannot be reached moved to the nearest that can, with warnings."""
+        found = [self.settled(goal) for goal in goals.reshape(-1, goals.shape[-1])]
+        for line in dict.fromkeys(line for _, moved in found for line in moved):
             LOG.warning(line)
-        return goal
+        return np.stack([goal for goal, _ in found]).reshape(goals.shape)
 
     def settled(self, goal: np.ndarray) -> tuple[np.ndarray, list[str]]:
         """The goal with every point that cannot be reached moved to the nearest that can, and a line for each."""
@@ -153,6 +160,11 @@ class GoalSpace:
         parts = np.reshape(self.spec.task.goal, (self.spec.task.parts, -1))
         return tuple(known.get(tuple(map(str, names))) for names in parts)
 
+    @cached_property
+    def _inside(self) -> tuple[Any, ...]:
+        """For each point of a goal, whether points are in its region, as one program."""
+        return tuple(None if region is None else jax.jit(region.inside) for region in self.regions)
+
     @property
     def reachable(self) -> Reachable | None:
         """The disc that goals of one point lie in, where an arm limits them to one."""
@@ -172,7 +184,7 @@ class GoalSpace:
             points = np.concatenate(
                 [points, np.full((*points.shape[:-1], 1), heights[0], np.float32)], axis=-1
             )
-        return np.asarray(region.inside(points))
+        return np.asarray(self._inside[part](points))
 
     def in_wall(self, points: np.ndarray) -> np.ndarray:
         """Whether points [..., 2] are inside a wall, bool [...]."""

@@ -20,6 +20,7 @@ DIRECTIONS = 32
 CANDIDATES = 32
 
 
+@runtime_checkable
 class Distribution(Protocol):
     """A distribution of points with `dim` entries."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
@@ -44,39 +44,44 @@ class Region(Protocol):
 
 @dataclass(frozen=True)
 class Reachable:
-    """A disc on the floor, or a ring where `least` is above 0; with `heights`, also the space above it."""
+    """A disc on the floor, or a ring where `least` is above 0; with `heights`, also the space above it.
+
+    sector: lowest and highest azimuth about the centre, in (−π, π]; None is all round
+    """
 
     entries: tuple[str, ...]
     centre: tuple[float, float]
     radius: float
     least: float = 0.0
     heights: tuple[float, float] | None = None
+    sector: tuple[float, float] | None = None
 
     @property
     def words(self) -> str:
         low = f"{self.least:.3g} to " if self.least else ""
         high = "" if self.heights is None else f", {self.heights[0]:g} to {self.heights[1]:g} m high"
-        return f"reaches {low}{self.radius:.3g} m from ({self.centre[0]:g}, {self.centre[1]:g}){high}"
+        sides = "" if self.sector is None else _degrees(self.sector)
+        return f"reaches {low}{self.radius:.3g} m from ({self.centre[0]:g}, {self.centre[1]:g}){high}{sides}"
 
     def inside(self, points: Any) -> Any:
         offset = points[..., :2] - np.asarray(self.centre, np.float32)
         distance = (offset[..., 0] ** 2 + offset[..., 1] ** 2) ** 0.5
         found = (distance <= self.radius + ROUNDING) & (distance >= self.least - ROUNDING)
+        if self.sector is not None:
+            found = found & _in_sector(offset, self.sector)
         if self.heights is None or points.shape[-1] < 3:
             return found
         low, high = self.heights
         return found & (points[..., 2] >= low - ROUNDING) & (points[..., 2] <= high + ROUNDING)
 
     def nearest(self, point: np.ndarray) -> np.ndarray:
-        centre = np.asarray(self.centre)
-        offset = point[:2] - centre
-        distance = float(np.linalg.norm(offset))
-        # A point at the centre of a ring has no direction; any will do.
-        direction = offset / distance if distance else np.array([0.0, 1.0])
-        place = centre + direction * np.clip(distance, self.least, self.radius)
-        return np.concatenate(
-            [place, point[2:] if self.heights is None else np.clip(point[2:], *self.heights)]
-        )
+        centre, offset = np.asarray(self.centre), point[:2] - np.asarray(self.centre)
+        height = point[2:] if self.heights is None else np.clip(point[2:], *self.heights)
+        places = [
+            np.concatenate([centre + along * np.clip(along @ offset, self.least, self.radius), height])
+            for along in _directions(offset, self.sector)
+        ]
+        return _nearest(places, point)
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ class Solid:
     """
 
     entries: tuple[str, ...]
-    sample: Callable[[], np.ndarray]
+    sample: Callable[[], np.ndarray] = field(repr=False)  # its address would be another in every process
     sector: tuple[float, float]
 
     @property
@@ -98,25 +103,47 @@ class Solid:
 
     @property
     def words(self) -> str:
-        return f"reaches at most {np.max(_squares(self.sample), axis=0)[0]:.2g} m from its axis"
+        farthest = np.max(_squares(self.sample), axis=0)[0]
+        return f"reaches at most {farthest:.2g} m from its axis{_degrees(self.sector)}"
 
     def inside(self, points: Any) -> Any:
         distance = (points[..., 0] ** 2 + points[..., 1] ** 2) ** 0.5
-        azimuth = jnp.arctan2(points[..., 1], points[..., 0])
         i, j = (jnp.floor(x / CELL).astype(jnp.int32) for x in (distance, points[..., 2]))
         known = (i < SIDE) & (j >= 0) & (j < SIDE)
         filled = jnp.asarray(raster(self.sample))[jnp.clip(i, 0, SIDE - 1), jnp.clip(j, 0, SIDE - 1)]
-        low, high = self.sector
-        found = known & filled & (azimuth >= low - ROUNDING) & (azimuth <= high + ROUNDING)
+        found = known & filled & _in_sector(points, self.sector)
         return np.asarray(found) if isinstance(points, np.ndarray) else found
 
     def nearest(self, point: np.ndarray) -> np.ndarray:
-        turned = float(np.clip(np.arctan2(point[1], point[0]), *self.sector))
-        along = np.array([np.cos(turned), np.sin(turned)])
-        flat = np.array([max(float(along @ point[:2]), 0.0), point[2]])
-        squares = _squares(self.sample)
-        distance, height = squares[np.argmin(np.sum(np.square(squares - flat), axis=-1))]
-        return np.array([*(distance * along), height])
+        squares, places = _squares(self.sample), []
+        for along in _directions(point[:2], self.sector):
+            flat = np.array([along @ point[:2], point[2]])
+            distance, height = squares[np.argmin(np.sum(np.square(squares - flat), axis=-1))]
+            places.append(np.array([*(distance * along), height]))
+        return _nearest(places, point)
+
+
+def _in_sector(points: Any, sector: tuple[float, float]) -> Any:
+    """Whether the azimuths of points [..., 2 or 3] are in a sector, bool [...]; for NumPy arrays and for JAX's."""
+    azimuth = (np if isinstance(points, np.ndarray) else jnp).arctan2(points[..., 1], points[..., 0])
+    return (azimuth >= sector[0] - ROUNDING) & (azimuth <= sector[1] + ROUNDING)
+
+
+def _directions(xy: np.ndarray, sector: tuple[float, float] | None) -> list[np.ndarray]:
+    """Directions [2] from the axis in which the nearest point can lie: that of xy, or the ends of the sector."""
+    # A point on the axis has no direction; any will do.
+    azimuth = float(np.arctan2(xy[1], xy[0])) if np.any(xy) else 0.5 * np.pi
+    angles = (azimuth,) if sector is None or sector[0] <= azimuth <= sector[1] else sector
+    return [np.array([np.cos(angle), np.sin(angle)]) for angle in angles]
+
+
+def _nearest(places: list[np.ndarray], point: np.ndarray) -> np.ndarray:
+    return min(places, key=lambda place: float(np.linalg.norm(place - point)))
+
+
+def _degrees(sector: tuple[float, float]) -> str:
+    low, high = np.degrees(sector)
+    return f", at azimuths of {low:.0f} to {high:.0f}°"
 
 
 @lru_cache

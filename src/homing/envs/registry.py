@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from homing import bounds, plugins, values
 from homing.envs.arenas import PUSH_ROOM, Arena, Floor, Maze
@@ -22,6 +24,7 @@ from homing.envs.bodies import (
 )
 from homing.envs.goals import Around, Away, Box, Cells, Points, Ring
 from homing.envs.mazes import ANYWHERE, EASY, MAZES, PAIRS, TORSO
+from homing.envs.part_checks import check_spec
 from homing.envs.scene import EnvSpec
 from homing.envs.tasks import Block, PushPucks, Reach, Soccer, Task
 from homing.errors import ConfigError, shown, unknown
@@ -39,8 +42,8 @@ SOCCER_MAZE = Soccer(goals=Cells("G"), balls=Cells("B"), starts=Cells("R"))
 PUCKS = Box((0.25, -0.35), (0.65, -0.05))
 
 
-def _push(goals: Box) -> EnvSpec:
-    return EnvSpec(PusherArm(), PushPucks((PUCKS,), (goals,)), Floor(half=0.8))
+def _push(goals: Box, half: float) -> EnvSpec:
+    return EnvSpec(PusherArm(), PushPucks((PUCKS,), (goals,)), Floor(half))
 
 
 def _cheetah(*places: float) -> EnvSpec:
@@ -56,15 +59,15 @@ ENVIRONMENTS: dict[str, EnvSpec] = {
     ),
     "half_cheetah": _cheetah(-5.0, 5.0),
     "half_cheetah_fixed": _cheetah(5.0),
-    "pusher_easy": _push(Box((0.25, -0.60), (0.65, -0.30))),
-    "pusher_hard": _push(Box((-0.10, -0.70), (0.90, 0.30))),
+    "pusher_easy": _push(Box((0.25, -0.60), (0.65, -0.30)), half=0.8),
+    "pusher_hard": _push(Box((-0.10, -0.70), (0.90, 0.30)), half=0.9),
     "pusher_two": EnvSpec(
         PusherArm(),
         PushPucks(
             regions=(Box((0.25, -0.35), (0.45, -0.05)), Box((0.45, -0.35), (0.65, -0.05))),
             goals=(Box((-0.15, -0.70), (0.375, 0.30)), Box((0.375, -0.70), (0.90, 0.30))),
         ),
-        Floor(half=0.8),
+        Floor(half=0.9),
     ),
     "pusher_reach": EnvSpec(
         PusherArm(velocities_last=False),
@@ -147,6 +150,11 @@ def resolve(id: str) -> str:
     """The canonical id of an environment id or alias."""
     if not isinstance(id, str) or not is_env(id):
         raise unknown("environment", id, (*ENVIRONMENTS, *ALIASES))
+    return canonical(id)
+
+
+def canonical(id: str) -> str:
+    """The id that an alias stands for, else the id itself."""
     return ALIASES.get(id, id)
 
 
@@ -160,18 +168,34 @@ def register(
     body: Body | Commanded,
     task: Task,
     arena: Arena | None = None,
-    physics: tuple[str, ...] = (),
+    physics: str | Sequence[str] = (),
     overwrite: bool = False,
 ) -> EnvSpec:
-    """Register an environment under an id, for `make` and, with `--import`, the command line."""
+    """Register an environment under an id, for `make` and, with `--import`, the command line.
+
+    arena:   open floor by default
+    physics: allowed pipelines, the default first; all that the body is tuned for where none is named
+    """
     if not isinstance(id, str) or not id or not id.replace("_", "").isalnum() or id != id.lower():
         raise ConfigError(f"an environment id consists of lower-case letters, digits and _, not {shown(id)}")
-    if (id in ENVIRONMENTS or id in ALIASES) and not overwrite:
+    if id in ALIASES:
+        raise ConfigError(f"{id!r} is another name of environment {ALIASES[id]!r}; choose another id")
+    if id in ENVIRONMENTS and not overwrite:
         raise ConfigError(f"environment {id!r} already exists; choose another id or pass overwrite=True")
-    spec = EnvSpec(body, task, arena if arena is not None else Floor(), tuple(physics))
+    spec = EnvSpec(body, task, arena if arena is not None else Floor(), _pipelines(physics))
+    check_spec(spec)
     ENVIRONMENTS[id] = spec
     plugins.note_owner(plugins.ENVS, id, plugins.calling_module())
     return spec
+
+
+def _pipelines(physics: Any) -> tuple[str, ...]:
+    """Names of pipelines, of which one may be given as it is."""
+    if isinstance(physics, str):
+        return (physics,)
+    if not isinstance(physics, (tuple, list)):
+        raise ConfigError(f"physics is a pipeline or a tuple of them, such as ('mjx',), not {shown(physics)}")
+    return tuple(physics)
 
 
 def make(
@@ -194,7 +218,7 @@ def make(
         raise ConfigError(f"options must be a mapping such as {{'task.within': 0.3}}, not {shown(options)}")
     for path, value in (options or {}).items():
         if not isinstance(path, str):
-            raise ConfigError(f"an option is named by a text such as 'task.within', not {shown(path)}")
+            raise ConfigError(f"an option is named by a string such as 'task.within', not {shown(path)}")
         spec = _replace(spec, path, path.split("."), value)
     return GoalEnv(own, spec, num_envs, episode_length, physics, reward)
 
@@ -210,7 +234,8 @@ def _replace(part: Any, path: str, names: list[str], value: Any) -> Any:
     if len(names) > 1:
         return dataclasses.replace(part, **{names[0]: _replace(old, path, names[1:], value)})
     hint = values.hints_of(type(part)).get(names[0])
-    if not (isinstance(value, str) and values.choices_of(hint)):
+    chosen = isinstance(value, str) and values.choices_of(hint)
+    if not chosen and not (value is None and values.allows_none(hint)):
         _check_like(path, old, value)
     value = values.checked(f"option {path!r}", value, hint, bounds.range_of(type(part), names[0]))
     return dataclasses.replace(part, **{names[0]: _frozen(value)})
@@ -219,27 +244,26 @@ def _replace(part: Any, path: str, names: list[str], value: Any) -> Any:
 def _check_like(path: str, old: Any, value: Any) -> None:
     """Refuse a value that is of another kind than the one it replaces."""
     if isinstance(old, bool):
-        fits, kind = isinstance(value, bool), "true or false"
+        fits, kind = isinstance(value, (bool, np.bool_)), "true or false"
     elif isinstance(old, (int, float)):
         fits, kind = _is_number(value), "a number"
     elif isinstance(old, str):
-        fits, kind = isinstance(value, str), "a text"
+        fits, kind = isinstance(value, str), "a string"
     elif isinstance(old, tuple):
         fits, kind = isinstance(value, (tuple, list)), "a list"
     elif isinstance(old, Mapping):
         fits, kind = isinstance(value, Mapping), "a mapping"
-    elif old is None:  # not set: a number, or a part such as a distribution of starts
-        fits, kind = (
-            value is None or _is_number(value) or dataclasses.is_dataclass(value),
-            "a number or a part",
-        )
+    elif old is None:  # not set: a number, a list, or a part such as a distribution of starts
+        fits = value is None or _is_number(value) or isinstance(value, (tuple, list)) or _is_part(value)
+        kind = "a number, a list or a part"
     else:
-        fits, kind = (
-            value is None or dataclasses.is_dataclass(value),
-            f"a part such as {type(old).__name__}(...)",
-        )
+        fits, kind = value is None or _is_part(value), f"a part such as {type(old).__name__}(...)"
     if not fits:
         raise ConfigError(f"option {path!r} takes {kind}, not {shown(value)}")
+
+
+def _is_part(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
 def _frozen(value: Any) -> Any:
@@ -248,4 +272,5 @@ def _frozen(value: Any) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    number = values.number_of(value)
+    return number is not None and math.isfinite(number)

@@ -44,6 +44,11 @@ class GoalOptions:
                 "goals.split=true needs goals that change: goals.renew=reached, or a number of steps"
             )
 
+    @property
+    def split_when_reached(self) -> bool:
+        """Whether an episode of replay ends with the first step that reaches its goal."""
+        return self.split and self.renew == "reached" and self.hold == 1
+
     def due(self, key: Key, steps: Array, success: Array) -> Array:
         """Which environments get a new goal, bool [N], after `steps` [N] of their episodes."""
         if self.renew is None:

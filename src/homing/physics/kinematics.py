@@ -89,7 +89,7 @@ def start(tree: Tree, q: Array, qd: Array | None) -> Bodies:
         placed |= {link: _column(here, k) for k, link in enumerate(group)}
     full = lambda a: jnp.broadcast_to(jnp.asarray(a, q.dtype), q.shape[:-1])
     every = [jax.tree.map(full, placed[i]) for i in range(len(tree.types))]
-    return _centred(_side_by_side(every), tree.centre)
+    return _centred(jax.tree.map(lambda *columns: jnp.stack(columns, axis=-1), *every), tree.centre)
 
 
 def _computed(bodies: Bodies) -> Bodies:

@@ -76,9 +76,24 @@ def read(model: mujoco.MjModel) -> Mechanism:
     )
 
 
+IGNORED_FLAGS = ("GRAVITY", "LIMIT", "ACTUATION", "CLAMPCTRL", "CONSTRAINT")
+"""MuJoCo's switches of parts of its physics that our own engines do not know."""
+
+
 def unsupported(model: mujoco.MjModel) -> Iterator[str]:
     """Reasons why a model would be read incorrectly."""
     option = model.opt
+    has = {
+        "equality constraints or tendons": model.neq or model.ntendon,
+        "joint friction": np.any(model.dof_frictionloss),
+        "bodies whose weight is borne (gravcomp)": np.any(model.body_gravcomp),
+        "joints that limit the force of their actuators": np.any(model.jnt_actfrclimited),
+        "actuators with internal state": model.na,
+    }
+    yield from (f"it has {what}" for what, there in has.items() if there)
+    for flag in IGNORED_FLAGS:
+        if option.disableflags & getattr(mujoco.mjtDisableBit, f"mjDSBL_{flag}"):
+            yield f"it disables {flag.lower()}"
     if option.integrator != 0 or option.cone != 0 or option.impratio != 1 or np.any(option.wind):
         yield "its integrator, friction cone, impratio or wind is not the default"
     if np.any(model.actuator_gaintype != 0):

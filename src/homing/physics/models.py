@@ -69,10 +69,12 @@ class Model:
     # -- editing ----------------------------------------------------------------------------------------
 
     def remove_body(self, name: str) -> None:
-        """Remove a body, and its entries in the custom numerics that have one per body or coordinate."""
+        """Remove a body with its children, and their entries in the custom numerics that have one per body or
+        coordinate."""
         body = self.body(name)
+        removed = [body, *body.find_all("body")]
         index = self.body_names.index(name)
-        width = _coordinates(body)
+        width = sum(map(_coordinates, removed))
         before = sum(_coordinates(b) for b in self.spec.bodies[1 : index + 1])
         bodies = len(self.body_names)
         for numeric in self.spec.numerics:
@@ -80,14 +82,18 @@ class Model:
             if numeric.name == REST_POSE:
                 numeric.data = np.delete(data, np.arange(before, before + width))
             elif numeric.name.startswith("constraint_") and data.size == bodies:
-                numeric.data = np.delete(data, index)
+                numeric.data = np.delete(data, np.arange(index, index + len(removed)))
             numeric.size = len(numeric.data)
         self.spec.delete(body)
 
     def set_total_mass(self, total: float) -> None:
-        """Scale densities and masses to a total mass; bodies that are added later do not change them."""
+        """Scale densities, masses and inertias to a total mass; bodies that are added later do not change them."""
         self.spec.compiler.settotalmass = -1
         factor = total / self._compile().body_mass.sum()
+        for body in self.spec.bodies:
+            if body.explicitinertial:
+                body.mass, body.inertia = factor * body.mass, factor * np.asarray(body.inertia)
+                body.fullinertia = factor * np.asarray(body.fullinertia)
         for geom in self.spec.geoms:
             geom.density *= factor
             if not np.isnan(geom.mass):
@@ -113,7 +119,10 @@ class Model:
 
     def set_option(self, **options) -> None:
         """Set solver options, by MuJoCo's names (`timestep`, `iterations`, ...)."""
+        known = [name for name in dir(self.spec.option) if not name.startswith("_")]
         for name, value in options.items():
+            if name not in known:
+                raise unknown("solver option of MuJoCo", name, known)
             setattr(self.spec.option, name, value)
 
     def set_contact(

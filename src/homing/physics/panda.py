@@ -153,7 +153,7 @@ def hand(ranges: Sequence[tuple[float, float]], start: Sequence[float]) -> Model
     _palm(body)
     for axis, limit in zip("xyz", ranges, strict=True):
         _servo(spec, f"hand_{axis}", 1000.0, 1000.0, 100.0, None, limit)
-    _gripper(spec, body)
+    _gripper(spec, body, gravcomp=1.0)
     return Model(spec)
 
 
@@ -208,8 +208,8 @@ def _palm(body) -> None:
     )
 
 
-def _gripper(spec: mujoco.MjSpec, hand) -> None:
-    """Two fingers, held at equal distances from the middle."""
+def _gripper(spec: mujoco.MjSpec, hand, gravcomp: float = 0.0) -> None:
+    """Two fingers at equal distances from the middle; `gravcomp` is the fraction of their weight that is borne."""
     for name, quat in zip(FINGERS, (NONE, (0.0, 0.0, 0.0, 1.0)), strict=True):
         finger = hand.add_body(
             name=name,
@@ -219,6 +219,7 @@ def _gripper(spec: mujoco.MjSpec, hand) -> None:
             ipos=[0, 0, 0],
             inertia=[2.375e-6, 2.375e-6, 7.5e-7],
             explicitinertial=True,
+            gravcomp=gravcomp,
         )
         _joint(spec, finger, f"{name}_joint", mujoco.mjtJoint.mjJNT_SLIDE, (0, 1, 0), (0.0, STRETCH))
         finger.add_geom(

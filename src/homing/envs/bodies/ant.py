@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from homing import bounds
 from homing.envs.bodies.base import (
     QUICK_NEWTON,
     Dense,
+    check_body,
     free_names,
     free_velocity_names,
     joint_names,
@@ -19,14 +22,35 @@ from homing.envs.bodies.base import (
     unit_quaternion,
     velocities,
 )
+from homing.errors import ConfigError, shown, unknown
 from homing.physics import Engine, Model, State, Timing, robots
 from homing.types import Array, Key
+from homing.values import checked
 
 PARTS = {
     "torso": ("torso_geom",),
     "hips": ("aux_1_geom", "aux_2_geom", "aux_3_geom", "aux_4_geom"),
     "feet": ("left_foot_geom", "right_foot_geom", "third_foot_geom", "fourth_foot_geom"),
 }
+
+
+def _check_parts(name: str, parts: Any) -> None:
+    if not isinstance(parts, (tuple, list)):
+        raise ConfigError(f"{name} is a tuple of parts of the ant, such as ('torso',), not {shown(parts)}")
+    for part in parts:
+        if not isinstance(part, str) or part not in PARTS:
+            raise unknown(f"part of the ant in {name}:", part, PARTS)
+
+
+def _check_impedance(solimp: Any) -> None:
+    if solimp is None:
+        return
+    if not isinstance(solimp, (tuple, list)) or len(solimp) != 3:
+        raise ConfigError(
+            f"solimp is three numbers, such as (0.9, 0.95, 0.001), or None; not {shown(solimp)}"
+        )
+    for value in solimp:
+        checked("each number of solimp", value, float, bounds.LENGTH)
 
 
 @dataclass(frozen=True)
@@ -56,6 +80,12 @@ class Ant:
     root: str = "torso"
     healthy: tuple[str, float, float] | None = ("torso_z", 0.2, 1.0)
     dense: Dense = Dense(progress=10.0, alive=1.0, control=0.5)
+
+    def __post_init__(self) -> None:
+        check_body(self)
+        _check_parts("touched", self.touched)
+        _check_parts("touching", self.touching)
+        _check_impedance(self.solimp)
 
     @property
     def pipelines(self) -> Mapping[str, Timing]:

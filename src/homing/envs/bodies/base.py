@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 
+from homing import bounds
 from homing.envs.regions import Region
+from homing.errors import ConfigError, shown
 from homing.physics import EULER_DAMPING_OFF, Camera, Engine, Model, State, Timing
 from homing.types import Array, Key
+from homing.values import checked
 
 # MuJoCo solver settings of the locomotion robots.
 QUICK_NEWTON = (("iterations", 1), ("ls_iterations", 4), EULER_DAMPING_OFF)
@@ -29,6 +32,9 @@ class Dense:
     alive: float = 0.0
     control: float = 0.0
     near: float = 0.0
+
+    def __post_init__(self) -> None:
+        bounds.check(self)
 
 
 class Robot(Protocol):
@@ -107,6 +113,28 @@ class Dressed(Protocol):
     def dress(self, model: Model) -> None:
         """Add the shapes; all of the body's geoms keep their colours."""
         ...
+
+
+def check_body(body: Any) -> None:
+    """Refuse a body with a setting of the wrong type or outside its range; for a dataclass's `__post_init__`."""
+    bounds.check(body)
+    check_healthy(body.healthy)
+
+
+def check_healthy(rule: Any) -> None:
+    """Refuse what is neither None nor the name of a state entry and a range of numbers."""
+    if rule is None:
+        return
+    if not (isinstance(rule, (tuple, list)) and len(rule) == 3 and isinstance(rule[0], str)):
+        raise ConfigError(
+            "healthy is a state entry and the ends of its range, "
+            f"such as ('torso_z', 0.2, 1.0), or None; not {shown(rule)}"
+        )
+    low, high = (checked(f"the range of {rule[0]} in healthy", end, float) for end in rule[1:])
+    if low >= high:
+        raise ConfigError(
+            f"healthy: the range of {rule[0]} must begin below its end, not {low:g} to {high:g}"
+        )
 
 
 def joint_names(engine: Engine, root: str = "root") -> list[str]:

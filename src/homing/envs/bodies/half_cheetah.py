@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from homing.envs.bodies.base import Dense, noisy, velocities
+from homing.envs.bodies.base import Dense, check_body, noisy, velocities
 from homing.physics import Engine, Model, State, Timing, robots
 from homing.types import Array, Key
 
@@ -22,6 +22,9 @@ class HalfCheetah:
     root: str = "torso"
     healthy: tuple[str, float, float] | None = None
     dense: Dense = Dense(distance=1.0, control=0.1)
+
+    def __post_init__(self) -> None:
+        check_body(self)
 
     @property
     def pipelines(self) -> Mapping[str, Timing]:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from homing.envs.bodies.base import (
     Dense,
+    check_body,
     free_names,
     free_velocity_names,
     joint_names,
@@ -37,6 +38,9 @@ class Humanoid:
     root: str = "torso"
     healthy: tuple[str, float, float] | None = ("torso_z", 1.0, 2.0)
     dense: Dense = Dense(distance=1.0, alive=5.0, control=0.1)
+
+    def __post_init__(self) -> None:
+        check_body(self)
 
     @property
     def pipelines(self) -> Mapping[str, Timing]:

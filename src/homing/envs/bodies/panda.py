@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from homing import bounds
-from homing.envs.bodies.base import Dense, velocities
+from homing.envs.bodies.base import Dense, check_body, velocities
 from homing.envs.bodies.geometry import point_on_link
 from homing.envs.regions import Reachable, Region, Solid
 from homing.physics import Camera, Engine, Model, State, Timing, panda, panda_shapes
@@ -63,7 +62,7 @@ def _grid(*counts: int) -> list[np.ndarray]:
 SECTOR = (LOW[0], HIGH[0])
 WRIST_REGION = Solid(WRIST, wrist_places, SECTOR)
 # On the table the fingers grip from 0.23 to 0.84 m away within 15° of the vertical, up to 0.9 m within 30°.
-CUBE_REGION = Reachable(CUBE, (0.0, 0.0), 0.85, least=0.25, heights=(0.03, 0.1))
+CUBE_REGION = Reachable(CUBE, (0.0, 0.0), 0.85, least=0.25, heights=(0.03, 0.1), sector=SECTOR)
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ class Panda:
     dense: Dense = Dense(distance=1.0)
 
     def __post_init__(self) -> None:
-        bounds.check(self)
+        check_body(self)
 
     @property
     def pipelines(self) -> Mapping[str, Timing]:

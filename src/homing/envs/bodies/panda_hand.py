@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from homing import bounds
-from homing.envs.bodies.base import Dense
+from homing.envs.bodies.base import Dense, check_body
 from homing.envs.bodies.panda import (
     CAMERA,
     CUBE,
@@ -40,7 +39,7 @@ class PandaHand:
     frames: int = 25
     friction: float = 0.2
     impratio: float = 10.0
-    iterations: int = 4
+    iterations: int = 16
     contacts: int = 16
 
     name: str = "panda_hand"
@@ -49,7 +48,7 @@ class PandaHand:
     dense: Dense = Dense(distance=1.0)
 
     def __post_init__(self) -> None:
-        bounds.check(self)
+        check_body(self)
 
     @property
     def pipelines(self) -> Mapping[str, Timing]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from homing.envs.bodies.base import Dense
+from homing.envs.bodies.base import Dense, check_body
 from homing.physics import Engine, Model, State, Timing
 from homing.types import Array, Key
 
@@ -48,6 +48,9 @@ class Point:
     root: str = "torso"
     healthy: tuple[str, float, float] | None = None
     dense: Dense = Dense(distance=1.0, alive=1.0, control=0.5)
+
+    def __post_init__(self) -> None:
+        check_body(self)
 
     @property
     def pipelines(self) -> Mapping[str, Timing]:

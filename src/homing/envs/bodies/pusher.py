@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from homing.envs.bodies.base import Dense, velocities
+from homing.envs.bodies.base import Dense, check_body, velocities
 from homing.envs.bodies.geometry import point_on_link
 from homing.envs.regions import Reachable, Region
 from homing.physics import Engine, Model, State, Timing, robots
@@ -39,6 +39,9 @@ class PusherArm:
     name: str = "pusher"
     root: str = "r_shoulder_pan_link"
     healthy: tuple[str, float, float] | None = None
+
+    def __post_init__(self) -> None:
+        check_body(self)
 
     @property
     def dense(self) -> Dense:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from homing.envs.bodies.base import Dense, noisy
+from homing.envs.bodies.base import Dense, check_body, noisy
 from homing.envs.bodies.geometry import point_on_link
 from homing.envs.regions import Reachable, Region
 from homing.physics import Engine, Model, State, Timing, robots
@@ -25,6 +25,9 @@ class Reacher:
     root: str = "body0"
     healthy: tuple[str, float, float] | None = None
     dense: Dense = Dense(distance=1.0)
+
+    def __post_init__(self) -> None:
+        check_body(self)
 
     @property
     def regions(self) -> tuple[Region, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 from flax import struct
@@ -65,6 +65,15 @@ class Task(Protocol):
         ...
 
 
+@runtime_checkable
+class FromAchieved(Protocol):
+    """A task whose goals inside of an episode follow from the achieved goal."""
+
+    def goal_from(self, achieved: Array) -> Array:
+        """The next goal [goal_dim] for a robot that has achieved [goal_dim]."""
+        ...
+
+
 def point_distances(achieved: Array, goal: Array, parts: int) -> Array:
     """Distance to each point of the goal, [..., parts]."""
     size = goal.shape[-1] // parts
@@ -75,6 +84,8 @@ def point_distances(achieved: Array, goal: Array, parts: int) -> Array:
 
 def next_goal(task: Task, key: Key, arena: Arena, achieved: Array) -> Array:
     """A goal [goal_dim] of the task's distribution for a robot under way, which has achieved [goal_dim]."""
+    if isinstance(task, FromAchieved):
+        return task.goal_from(achieved)
     goals = getattr(task, "goals", None)
     if isinstance(goals, Relative):
         return goals.draw_from(key, arena, achieved[:2])

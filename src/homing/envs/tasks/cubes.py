@@ -14,11 +14,15 @@ from homing.envs.goals import Distribution
 from homing.envs.tasks.base import TaskSample
 from homing.envs.tasks.carry import away_from
 from homing.envs.tasks.props import Cube, prop_position
+from homing.errors import ConfigError
+from homing.physics import panda
 from homing.types import Array, Key
 
 TIPS = tuple(f"{side}_tip_{axis}" for side in ("left", "right") for axis in "xyz")
-GRIP = 0.0345
-"""Distance of a gripping fingertip from the centre of the cube, along the fingers' direction, in metres."""
+FACE = 0.0045
+"""Distance of a gripping fingertip from the face of the cube that it presses on, in metres."""
+OPEN = panda.STRETCH + panda.TIP_AT[1]
+"""Distance of the tip of a finger that stands open from the middle, in metres."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ class Grasp:
 
     The threshold holds for each of the three points. Open fingers are farther apart than two thresholds more
     than a grip is, so they are no success, and a cube that was pushed away is none. The cube faces the arm, as
-    the wrist does not turn.
+    the wrist does not turn. A new goal inside of an episode is the grip of the cube where it then is.
     """
 
     cubes: Distribution
@@ -85,12 +89,27 @@ class Grasp:
     def goal(self) -> tuple[str, ...]:
         return (*prop_position(self.cube), *TIPS)
 
+    @property
+    def grip(self) -> float:
+        """Distance of a gripping fingertip from the centre of the cube, along the fingers' direction, in metres."""
+        return round(self.cube.half + FACE, 6)
+
     def draw(self, key: Key, arena: Arena) -> TaskSample:
+        if OPEN - self.grip <= self.within:
+            raise ConfigError(
+                f"fingers that stand open are within {self.within:g} m of the grip of a cube with a half-size of "
+                f"{self.cube.half:g} m; choose a smaller task.within or task.cube.half"
+            )
         place = self.cubes.draw(key, arena)
         return TaskSample(self._gripped(place), None, self.cube.turned_to(place))
+
+    def goal_from(self, achieved: Array) -> Array:
+        """The grip [9] of the cube at its place on the table in an achieved goal [9]."""
+        return self._gripped(achieved[:2])
 
     def _gripped(self, place: Array) -> Array:
         """Cube, left tip and right tip, [9], for a cube at x, y and a hand in the vertical plane of its azimuth."""
         centre = jnp.append(place, jnp.float32(self.cube.half))
-        along = jnp.stack([place[1], -place[0], jnp.zeros(())]) / jnp.linalg.norm(place)
-        return jnp.concatenate([centre, centre + GRIP * along, centre - GRIP * along])
+        away = jnp.maximum(jnp.linalg.norm(place), 1e-6)  # a cube that was pushed to the base has no azimuth
+        along = jnp.stack([place[1], -place[0], jnp.zeros(())]) / away
+        return jnp.concatenate([centre, centre + self.grip * along, centre - self.grip * along])

@@ -173,7 +173,7 @@ class Block:
 class Cube:
     """A cube that moves freely, for the Panda's tasks; contacts are explicit pairs.
 
-    table_friction:  sliding friction on the table and on the walls of bins
+    table_friction:  sliding friction on the table; that on the walls of bins is the arena's
     finger_friction: sliding friction on the fingers and the hand
     state:           "full" observes position, orientation and velocities, "original" the position only
     """

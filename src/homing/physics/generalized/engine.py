@@ -68,7 +68,8 @@ class Generalized:
     def __init__(self, model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]):
         if reason := self.supports(model):
             raise ConfigError(
-                f"the generalized pipeline does not support this model: {reason}; choose another pipeline"
+                f"the generalized pipeline does not support this model: {reason}; choose another pipeline, "
+                "for example mjx"
             )
         parts = mechanism.read(model)
         self.frames, self.dt = timing.frames, timing.dt
@@ -201,11 +202,9 @@ def _unsupported(model: mujoco.MjModel) -> Iterator[str]:
         yield "it has ball joints, or bodies without a joint"
     if model.opt.viscosity > 0 or model.opt.density > 0:
         yield "it has fluid forces"
-    if model.neq or model.ntendon:
-        yield "it has equality constraints or tendons"
     if np.any(model.actuator_trntype != mujoco.mjtTrn.mjTRN_JOINT):
         yield "an actuator acts on something other than a joint"
-    if np.any(model.actuator_biastype > int(mujoco.mjtBias.mjBIAS_AFFINE)) or model.na:
-        yield "an actuator has internal state or a bias force that is not affine"
+    if np.any(model.actuator_biastype > int(mujoco.mjtBias.mjBIAS_AFFINE)):
+        yield "an actuator has a bias force that is not affine"
     if np.any(model.qpos_spring[model.jnt_qposadr[model.jnt_stiffness > 0]]):
         yield "a joint's spring does not rest at 0"

@@ -59,7 +59,7 @@ class Spring:
         if reason := self.supports(model):
             raise ConfigError(
                 f"the spring pipeline does not support this model: {reason}; choose another pipeline, "
-                "for example spring_brax"
+                "for example mjx or spring_brax"
             )
         parts, settings = mechanism.read(model), spring_settings.read(model)
         self.frames, self.dt = timing.frames, timing.dt
