@@ -48,6 +48,31 @@ def test_ceilings_are_measured(monkeypatch):
         roofline.peaks.cache_clear()
 
 
+@pytest.mark.parametrize(
+    ("each", "calls"), [(0.02, [1, 1, 10, 10, 10, 10, 10]), (0.4, [1, 1, 1, 1]), (3.0, [1, 1])]
+)
+def test_a_measurement_keeps_to_its_time(monkeypatch, each, calls):
+    now, counts = [0.0], []
+
+    def run(count):
+        counts.append(count)
+        now[0] += each * count
+
+    monkeypatch.setattr(roofline.time, "perf_counter", lambda: now[0])
+    seconds, rounds = roofline.timed(run, 1.0)
+    assert counts == calls
+    assert [seconds, *rounds] == pytest.approx([each] * (1 + len(rounds)))
+
+
+@pytest.mark.usefixtures("probe_envs", "tiny")
+def test_on_a_cpu_one_seed_is_measured(capsys):
+    code, out, err = command(
+        capsys, *shlex.split("bench learner --env walk --preset tiny --seconds 0.1 --json")
+    )
+    assert code == 0, err
+    assert [row["seeds"] for row in json.loads(out)] == [1]
+
+
 @pytest.mark.usefixtures("probe_envs", "tiny")
 def test_bench_learner_tells_numbers_that_agree(capsys, tmp_path):
     flags = "bench learner --env walk --seeds 2 --preset tiny --batch-size 16 --seconds 0.1 --json"
@@ -207,7 +232,8 @@ def test_parts_of_an_iteration_add_up():
         ("learner --env reacher --agent ppo --batch-size 8", "batch_size"),
         ("train --env reacher --seconds -1", "seconds must be above 0"),
         ("scaling --env antt", "did you mean 'ant'"),
-        ("scaling --nets 3x256", "did you mean"),
+        ("scaling --nets 3by256", "such as 2x256"),
+        ("learner --net r6x256", "nearest: 8"),
         ("scaling --figure scaling.gif", ".png"),
         ("scaling --num-envs 0", "at least 1"),
         ("physics --env reacher ant --num-envs 4 0", "num_envs must be at least 1"),

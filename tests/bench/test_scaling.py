@@ -22,8 +22,6 @@ def test_points_are_those_asked_for():
     every = {p.x: p for p in bench_scaling.points("nets", (), (), ())}
     assert {"2x256", "4x1024", "r64x256"} <= set(every)
     assert every["r64x256"].net["depth"] == 64
-    with pytest.raises(HomingError, match="did you mean '4x1024'"):
-        bench_scaling.points("nets", (), (), ("4x1023",))
 
 
 def fake_row(point, settings, last, ahead):
@@ -53,7 +51,7 @@ def test_scaling_goes_on_past_what_does_not_fit_and_draws_the_rest(capsys, tmp_p
     assert rows == json.loads(file.read_text())
     skipped = {row["x"]: row["skipped"] for row in rows if "skipped" in row}
     assert skipped == {8: "too large", 16: "the device ran out of memory"}
-    assert len(rows) == 4 + 2 + sum(len(own) for own in bench_scaling.NETS.values())
+    assert len(rows) == 4 + 2 + len(bench_scaling.NETS)
     assert "skipped: too large" in err
     assert figure.stat().st_size > 5000
 
@@ -66,6 +64,25 @@ def test_other_failures_are_not_hidden(monkeypatch):
     monkeypatch.setattr(bench_scaling, "_measurement", broken)
     with pytest.raises(RuntimeError, match="something else"):
         list(bench_scaling.measure([Point("seeds", 1, "seeds")], Settings("reacher")))
+
+
+def test_a_network_is_known_by_its_size():
+    blocks = {"residual": "blocks", "layer_norm": True}
+    assert bench_scaling.net_of("3x96") == {"width": 96, "depth": 3}
+    assert bench_scaling.net_of("r8x128") == {"width": 128, "depth": 8, **blocks}
+    found = bench_scaling.points("nets", (), (), ("r8x128", "r4x128", "2x64", "2x256", "4x64"))
+    families = ["residual, 128 wide"] * 2 + ["plain, 2 layers"] * 2 + ["plain, 4 layers"]
+    assert [(point.x, point.family) for point in found] == list(
+        zip(["r8x128", "r4x128", "2x64", "2x256", "4x64"], families, strict=True)
+    )
+    for bad, why in (
+        ("big", "such as 2x256"),
+        ("0x64", "such as"),
+        ("r6x64", "nearest: 8"),
+        ("2x0", "such as"),
+    ):
+        with pytest.raises(HomingError, match=why):
+            bench_scaling.net_of(bad)
 
 
 def test_physics_keeps_to_its_time():

@@ -75,8 +75,22 @@ static u32 pack(float low, float high) { return narrow(low) | narrow(high) << 16
 static float2 unpack(u32 r) { return {widen(r & 0xffff), widen(r >> 16)}; }
 static float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 
+// What each thread has read since it last saw to it that its reads are over. With LATE_READS they may be late: a copy
+// over them is spoilt, as they would be.
+static std::vector<std::vector<const unsigned short*>> reads;
+static void end_reads() { reads[current].clear(); }
+static bool still_read(const void* from, u32 bytes) {
+  for (const auto& own : reads)
+    for (const void* at : own)
+      if (at >= from && at < (const char*)from + bytes) return true;
+  return false;
+}
+
 static void load(u32 (&r)[4], const unsigned short* p, bool transposed) {
   lane_of_warp(lane_id()).at = p;
+#ifdef LATE_READS
+  reads[current].push_back(p);
+#endif
   sync_warp();
   for (int m = 0; m < 4; m++)
     for (int h = 0; h < 2; h++) {
@@ -198,8 +212,10 @@ static void announce(u64* barrier, u32 bytes) {
 static void copy(void* to, const void* from, u32 bytes, u64* barrier) {
   if ((uintptr_t)to % 16 || (uintptr_t)from % 16 || bytes % 16) std::abort();
   at_once = !at_once;
-  if (at_once) std::memcpy(to, from, bytes);
-  arrivals.at(barrier).copies.push_back({to, from, bytes, at_once});
+  const bool spoilt = still_read(to, bytes);
+  if (spoilt) std::memset(to, 0xff, bytes);  // NaN
+  else if (at_once) std::memcpy(to, from, bytes);
+  arrivals.at(barrier).copies.push_back({to, from, bytes, at_once || spoilt});
 }
 static void wait_for(u64* barrier, u32 phase) {
   Arrivals& all = arrivals.at(barrier);
@@ -232,7 +248,7 @@ static void run_grid(int blocks, int networks, int size, int count) {
     for (int x = 0; x < blocks; x++) {
       blockIdx = {x, y};
       shared_memory.assign(size + 128, (char)0xff);  // NaN
-      fibers.assign(threads, {}), done.assign(threads, 0), shown.assign(threads, {});
+      fibers.assign(threads, {}), done.assign(threads, 0), shown.assign(threads, {}), reads.assign(threads, {});
       arrivals.clear();
       warp_barriers.assign(threads / 32, {});
       group_barriers.assign(threads / 128 + 1, {});

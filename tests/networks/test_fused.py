@@ -93,21 +93,26 @@ def _floats(array) -> np.ndarray:
 
 def test_which_networks_and_cards_there_are_kernels_for(monkeypatch):
     deep = FusedShape(width=256, input=45, layers=4, norm=True, block=4, output=64)
-    assert fused.passes(deep) is None, "no GPU"
+    many, few = 2048, 1024
+    assert fused.passes(deep, many) is None, "no GPU"
     monkeypatch.setattr(cuda, "library", lambda: "NVRTC")
     monkeypatch.setattr(cuda, "capability", lambda: (9, 0))
+    shallow = deep._replace(layers=1, block=0)
     monkeypatch.setattr(fused.xla, "_allowed", lambda asked_for=False: not asked_for)
-    assert fused.passes(deep) is None, "they must be asked for"
+    assert fused.passes(deep, many) is KERNELS
+    assert fused.passes(deep, few) is None, "for few rows they must be asked for"
+    assert fused.passes(shallow, many) is None, "so they must for few layers"
+    assert fused.passes(shallow, 2 * many) is KERNELS
     monkeypatch.setattr(fused.xla, "_allowed", lambda asked_for=False: True)
-    assert fused.passes(deep) is KERNELS
-    assert fused.passes(deep._replace(layers=1, block=0)) is KERNELS
-    assert fused.passes(deep._replace(output=256)) is KERNELS
-    assert fused.passes(deep._replace(output=257)) is None
-    assert fused.passes(deep._replace(width=224)) is None
-    assert fused.passes(deep._replace(layers=0)) is None
+    assert fused.passes(deep, few) is KERNELS
+    assert fused.passes(shallow, few) is KERNELS
+    assert fused.passes(deep._replace(output=256), many) is KERNELS
+    assert fused.passes(deep._replace(output=257), many) is None
+    assert fused.passes(deep._replace(width=224), many) is None
+    assert fused.passes(deep._replace(layers=0), many) is None
     for other in ((8, 9), (10, 0)):
         monkeypatch.setattr(cuda, "capability", lambda other=other: other)
-        assert fused.passes(deep) is None, "the matrix units are those of Hopper"
+        assert fused.passes(deep, many) is None, "the matrix units are those of Hopper"
 
 
 def test_every_shape_fits_into_shared_memory(monkeypatch):

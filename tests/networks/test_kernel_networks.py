@@ -29,7 +29,7 @@ def asked(request, monkeypatch):
     """Networks are one operation, as on a GPU; the shapes that kernels were asked for."""
     module, reference = OPERATIONS[request.param]
     shapes = []
-    monkeypatch.setattr(module, "passes", lambda shape: shapes.append(shape) or reference.REFERENCE)
+    monkeypatch.setattr(module, "passes", lambda shape, *rows: shapes.append(shape) or reference.REFERENCE)
     return shapes
 
 
@@ -67,7 +67,7 @@ def one_by_one(name: str):
     )
     with pytest.MonkeyPatch.context() as without:
         for module, _ in OPERATIONS.values():
-            without.setattr(module, "passes", lambda shape: None)
+            without.setattr(module, "passes", lambda shape, *rows: None)
         return (params, x), gradients(config)(params, x), gradients(in_float32(config))(params, x)
 
 
@@ -148,7 +148,7 @@ def test_only_gradients_that_are_asked_for_are_made(monkeypatch):
         asked.append((weights, d_input))
         return reference.backward(shape, weights, d_input, *given)
 
-    monkeypatch.setattr(fused, "passes", lambda shape: reference._replace(backward=backward))
+    monkeypatch.setattr(fused, "passes", lambda shape, rows: reference._replace(backward=backward))
     module, x, params = MLP(RESIDUAL, 3), normal(128, 7), parameters(RESIDUAL, 3, 128, 7)
     loss = lambda params, x: jnp.sum(module.apply(params, x) ** 2)
     both = jax.jit(jax.grad(loss, argnums=(0, 1)))(params, x)

@@ -65,7 +65,12 @@ def compiled(case: Case) -> Ready:
     """Compile a case, if it fits into memory."""
     check_fits(case)
     begin = time.perf_counter()
-    start = jitted(lambda key: (case.agent.init(key), random_inputs(case, key)))
+
+    def first(key: Key) -> tuple[Any, Any]:
+        k_learner, k_inputs = jax.random.split(key)
+        return case.agent.init(k_learner), random_inputs(case, k_inputs)
+
+    start = jitted(first)
     keys = seed_keys(case.config.seeds)
     rounds = rounds_of_updates(case).lower(*jax.eval_shape(start, keys), jnp.int32(1))
     ready = start.lower(keys).compile(), xla.build(rounds)

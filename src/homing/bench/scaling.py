@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -20,19 +21,24 @@ from homing.config.presets import preset as get_preset
 from homing.envs import make
 from homing.envs.registry import resolve
 from homing.errors import ConfigError, HomingError, unknown
+from homing.networks import NetConfig
 from homing.system.doctor import free_bytes
 from homing.training.build import build
 from homing.types import bytes_of
 
-# Network sizes by family; within a family one dimension varies.
-NETS: dict[str, dict[str, dict[str, Any]]] = {
-    "plain, 2 layers": {f"2x{w}": {"width": w, "depth": 2} for w in (256, 512, 1024)},
-    "plain, 4 layers": {f"4x{w}": {"width": w, "depth": 4} for w in (256, 512, 1024)},
-    "residual, 256 wide": {
-        f"r{d}x256": {"width": 256, "depth": d, "residual": "blocks", "layer_norm": True}
-        for d in (4, 8, 16, 32, 64)
-    },
-}
+NETS = (
+    "2x256",
+    "2x512",
+    "2x1024",
+    "4x256",
+    "4x512",
+    "4x1024",
+    "r4x256",
+    "r8x256",
+    "r16x256",
+    "r32x256",
+    "r64x256",
+)
 QUANTITIES = ("seeds", "envs", "nets")
 PATIENCE = 10  # points that would take more than this multiple of `seconds` are skipped
 
@@ -70,11 +76,21 @@ class Point(NamedTuple):
 
 
 def net_of(name: str) -> dict[str, Any]:
-    """Settings of a network by its name in `NETS`."""
-    known = {name: net for own in NETS.values() for name, net in own.items()}
-    if name not in known:
-        raise unknown("network", name, known)
-    return known[name]
+    """Settings of a network by its name: layers × units, such as 2x256, or r16x256 with residual blocks."""
+    sizes = re.fullmatch(r"(r?)([1-9]\d*)x([1-9]\d*)", name)
+    if sizes is None:
+        raise ConfigError(
+            f"unknown network {name!r}; write layers x units, such as 2x256, or r16x256 with residual blocks"
+        )
+    blocks = {"residual": "blocks", "layer_norm": True} if sizes[1] else {}
+    net = {"width": int(sizes[3]), "depth": int(sizes[2]), **blocks}
+    NetConfig(**net)  # its errors name the fix
+    return net
+
+
+def _family(net: Mapping[str, Any]) -> str:
+    """Networks that differ in one dimension belong together in a figure."""
+    return f"residual, {net['width']} wide" if "residual" in net else f"plain, {net['depth']} layers"
 
 
 def points(what: str, seeds: tuple[int, ...], envs: tuple[int, ...], nets: tuple[str, ...]) -> list[Point]:
@@ -84,17 +100,11 @@ def points(what: str, seeds: tuple[int, ...], envs: tuple[int, ...], nets: tuple
     for name, counts in (("seeds", seeds), ("num_envs", envs)):
         for count in counts:
             check_value(name, count)
-    known = {name: (family, net) for family, own in NETS.items() for name, net in own.items()}
-    for name in nets:
-        net_of(name)
+    sizes = {name: net_of(name) for name in nets or NETS}
     found = {
         "seeds": [Point("seeds", n, "seeds", seeds=n) for n in sorted(seeds)],
         "envs": [Point("envs", n, "envs", num_envs=n) for n in sorted(envs)],
-        "nets": [
-            Point("nets", name, family, net=net)
-            for name, (family, net) in known.items()
-            if name in nets or not nets
-        ],
+        "nets": [Point("nets", name, _family(net), net=net) for name, net in sizes.items()],
     }
     return [point for name in (QUANTITIES if what == "all" else (what,)) for point in found[name]]
 

@@ -41,6 +41,7 @@ HOPPER = (9, 0)
 _plain = contextvars.ContextVar("plain", default=False)  # threads that compile take a copy along
 _divided = contextvars.ContextVar("divided", default=False)
 _without_kernels = contextvars.ContextVar("without_kernels", default=False)
+_seeds = contextvars.ContextVar("seeds", default=1)
 _unknown = False
 
 
@@ -90,11 +91,8 @@ def divided(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fn)
     def traced(*args: Any) -> Any:
-        before = _divided.set(True)
-        try:
+        with _inside(_divided, True):
             return fn(*args)
-        finally:
-            _divided.reset(before)
 
     return traced
 
@@ -121,8 +119,8 @@ def unroll_factor(layers: int = 0) -> int:
 
 
 @contextlib.contextmanager
-def _inside(switch: contextvars.ContextVar[bool]) -> Iterator[None]:
-    before = switch.set(True)
+def _inside(switch: contextvars.ContextVar[Any], value: Any) -> Iterator[None]:
+    before = switch.set(value)
     try:
         yield
     finally:
@@ -131,9 +129,19 @@ def _inside(switch: contextvars.ContextVar[bool]) -> Iterator[None]:
 
 def plain() -> contextlib.AbstractContextManager[None]:
     """Programs traced and built inside are compiled as XLA does by default, to compare."""
-    return _inside(_plain)
+    return _inside(_plain, True)
+
+
+def side_by_side(seeds: int) -> contextlib.AbstractContextManager[None]:
+    """Programs traced inside compute every operation for so many seeds at once."""
+    return _inside(_seeds, seeds)
+
+
+def seeds() -> int:
+    """Seeds for which the program that is being traced computes every operation at once."""
+    return _seeds.get()
 
 
 def without_kernels() -> contextlib.AbstractContextManager[None]:
     """Programs traced inside have no kernels of our own, to compare; all else is as usual."""
-    return _inside(_without_kernels)
+    return _inside(_without_kernels, True)

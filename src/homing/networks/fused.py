@@ -29,6 +29,10 @@ from homing.networks.fused_passes import (
 )
 from homing.types import Array
 
+DEEP = 3  # layers after the first
+# Rows from which they were seen to be faster than what is there otherwise: kernels of the hidden layers, and XLA's.
+DEEP_ROWS, SHALLOW_ROWS = 2048, 4096
+
 
 class Parameters(NamedTuple):
     """Parameters of a network in float32."""
@@ -45,14 +49,15 @@ class Parameters(NamedTuple):
         return Weights(self.first, self.others, self.head)
 
 
-def passes(shape: FusedShape) -> Passes | None:
-    """The kernels for a network of this shape; None where there are none.
+def passes(shape: FusedShape, rows: int) -> Passes | None:
+    """The kernels for a network of this shape and so many rows of all seeds; None where there are none.
 
-    They must be asked for: no run of their tests on a card is on record.
+    For fewer rows they must be asked for: a tile has 64 of them, and few tiles leave most of a card idle.
     """
     if shape.width not in WIDTHS or shape.layers == 0 or shape.outputs > MAX_OUTPUTS:
         return None
-    return KERNELS if xla.cuda_kernels(asked_for=True, newest=xla.HOPPER) else None
+    few = rows < (DEEP_ROWS if shape.layers >= DEEP else SHALLOW_ROWS)
+    return KERNELS if xla.cuda_kernels(asked_for=few, newest=xla.HOPPER) else None
 
 
 def apply(passes: Passes, shape: FusedShape, x: Array, params: Parameters) -> Array:

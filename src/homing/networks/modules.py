@@ -8,6 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from homing.compile import xla
 from homing.networks import fused, kernel_layout, trunk
 from homing.networks.net_config import ACTIVATIONS, COMPUTE_DTYPES, LAYERS_PER_BLOCK, NetConfig
 from homing.types import Array
@@ -16,7 +17,6 @@ from homing.types import Array
 KERNEL_INIT = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 
 MAX_UNROLLED_BLOCKS = 16
-MIN_ROWS = 128  # of a batch for kernels of our own; fewer leave most of a GPU idle either way
 
 
 @jax.custom_vjp
@@ -93,15 +93,15 @@ class MLP(nn.Module):
     def __call__(self, x: Array) -> Array:
         if self._by_kernels(x):
             shape = kernel_layout.fused_shape(self.config, x.shape[-1], self.outputs)
-            if (whole := fused.passes(shape)) is not None:
+            if (whole := fused.passes(shape, xla.seeds() * _rows(x))) is not None:
                 params = self.variables["params"]
                 return fused.apply(whole, shape, x, kernel_layout.fused_parameters(shape, params))
         return Dense(self.outputs, name="head")(self._features(x))
 
     def _by_kernels(self, x: Array) -> bool:
         """Whether kernels of our own may compute it: in bfloat16, with swish, and for a batch that is worth it."""
-        config, rows = self.config, x.size // x.shape[-1]
-        fits = config.dtype == "bfloat16" and config.activation == "swish" and rows >= MIN_ROWS
+        config = self.config
+        fits = config.dtype == "bfloat16" and config.activation == "swish" and _rows(x) >= trunk.MIN_ROWS
         return fits and not self.is_initializing()
 
     def _features(self, x: Array) -> Array:
@@ -129,3 +129,7 @@ class MLP(nn.Module):
             unroll=count if count <= MAX_UNROLLED_BLOCKS else 1,
         )
         return scanned(self.config, name="blocks")(x)[0]
+
+
+def _rows(x: Array) -> int:
+    return x.size // x.shape[-1]

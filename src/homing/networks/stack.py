@@ -72,7 +72,7 @@ class Stack:
             params = MLP(member.config, member.outputs).init(
                 keys[name], jnp.zeros((1, member.inputs), jnp.float32)
             )
-            return jax.tree.map(lambda x, to: _pad(x, to.shape), params["params"], shapes)
+            return jax.tree.map(lambda x, to: zero_padded(x, to.shape), params["params"], shapes)
 
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(init_member, names))
 
@@ -87,7 +87,7 @@ class Stack:
             outputs: Any = module.apply({"params": params}, x)
             return outputs
 
-        padded = [_pad(inputs[name], (*inputs[name].shape[:-1], width)) for name in used]
+        padded = [zero_padded(inputs[name], (*inputs[name].shape[:-1], width)) for name in used]
         if len(used) == 1:
             position = names.index(used[0])
             results = [apply(jax.tree.map(lambda leaf: leaf[position], params), padded[0])]
@@ -102,6 +102,6 @@ class Stack:
         }
 
 
-def _pad(x: Array, shape: tuple[int, ...]) -> Array:
+def zero_padded(x: Array, shape: tuple[int, ...]) -> Array:
     """Zero-pad x at the end of each axis to `shape`."""
     return jnp.pad(x, [(0, to - size) for size, to in zip(x.shape, shape, strict=True)])

@@ -37,6 +37,7 @@ typedef unsigned short bf16;  // its bits
 #define B_TILE (W * B_STRIDE)
 #define TILE (F_TILE > B_TILE ? F_TILE : B_TILE)
 #define EPSILON 1e-6f
+#define FENCED (W > 512)  // shallow tiles of weights: reads outlast the barrier after them
 #define EACH(mi, ni, i) \
   _Pragma("unroll") for (int mi = 0; mi < MT; mi++) _Pragma("unroll") for (int ni = 0; ni < NT; ni++) \
       _Pragma("unroll") for (int i = 0; i < 4; i++)
@@ -84,6 +85,10 @@ __device__ __forceinline__ void wait_for(u64* barrier, u32 phase) {
       "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra over;\nbra again;\nover:\n}"
       ::"r"(address(barrier)), "r"(phase & 1) : "memory");
 }
+
+// Before a barrier: bulk copies after it overwrite nothing that this thread is still reading. The barrier alone does not
+// see to that: products move past it, and with them the wait for what ldmatrix loads.
+__device__ __forceinline__ void end_reads() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 __device__ __forceinline__ u32 pack(float low, float high) {
   u32 r;
@@ -259,6 +264,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_forward(
     for (int c = 0; c < chunks; c++, t++) {
       wait_for(arrived + t % STAGES, t / STAGES);
       multiply<false>(acc, a + c * DEPTH, ring + t % STAGES * TILE, place);
+      if (FENCED) end_reads();
       __syncthreads();  // all warps are done with the tile, and after the last with `a`
       if (threadIdx.x == 0 && t + STAGES < tiles) fetch(t + STAGES);
     }
@@ -468,12 +474,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) trunk_backward(
 
     // Through the product with the layer's weights.
     EACH(mi, ni, i) acc[mi][ni][i] = 0.0f;
+    if (FENCED) end_reads();
     __syncthreads();
     if (threadIdx.x == 0) fetch_layer(layer - 1, 0);
     write_tile(gradients + (size_t)(layer - 1) * batch * W, W, a, F_STRIDE);
     for (int c = 0; c < W / DEPTH; c++, t++) {
       wait_for(arrived + t % STAGES, t / STAGES);
       multiply<true>(acc, a + c * DEPTH, ring + t % STAGES * TILE, place);
+      if (FENCED) end_reads();
       __syncthreads();
       if (threadIdx.x == 0 && t + STAGES < tiles) fetch(t + STAGES);
     }

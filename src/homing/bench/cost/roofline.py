@@ -23,7 +23,8 @@ LARGE = (8192, 512 * 2**20)
 def timed(run: Callable[[int], Any], seconds: float) -> tuple[float, list[float]]:
     """Median seconds per repetition, and those of all rounds, of a compiled `run(repetitions)`.
 
-    One call warms up, one determines the repetitions of a round.
+    One call warms up, one determines the repetitions of a round. Where a call takes longer than a round may,
+    there are fewer rounds; where it takes all of the time, it is the only one.
     """
 
     def clock(count: int) -> float:
@@ -32,8 +33,10 @@ def timed(run: Callable[[int], Any], seconds: float) -> tuple[float, list[float]
         return time.perf_counter() - begin
 
     clock(1)
-    count = max(1, round(seconds / ROUNDS / max(clock(1), 1e-6)))
-    rounds = [clock(count) / count for _ in range(ROUNDS)]
+    first = max(clock(1), 1e-6)
+    count = max(1, round(seconds / ROUNDS / first))
+    repeats = min(ROUNDS, int(seconds / (count * first)))
+    rounds = [clock(count) / count for _ in range(repeats)] or [first]
     return median(rounds), rounds
 
 
