@@ -1,5 +1,6 @@
 """Completion in a shell: bash itself says what it would offer."""
 
+import inspect
 import shlex
 import shutil
 import subprocess
@@ -47,6 +48,11 @@ def offered(bash: str, line: str) -> set[str]:
         ("homing render ant --which ", {"last", "best"}),
         ("homing policies --js", {"--json"}),
         ("homing bench tr", {"train"}),
+        ("homing data ", {"export", "import", "info"}),
+        ("homing data export point_u", {"point_u_maze"}),
+        ("homing data export reacher --random", {"--random-actions"}),
+        ("homing data export reacher --format m", {"minari"}),
+        ("homing data info --js", {"--json"}),
         ("homing completion z", {"zsh"}),
         ("homing report no-such", set()),
     ],
@@ -62,7 +68,16 @@ def test_every_command_and_flag_is_known():
     assert set(env_ids()) <= set(known["train"].names)
 
 
-@pytest.mark.parametrize("name", ["render", "eval", "study run", "study work", "bench physics", "quickstart"])
+def test_every_group_of_commands_is_known():
+    """A command without parameters is a name for those below it; `train` reads its own flags."""
+    known = commands()
+    empty = [n for n, spec in app._subcommands.items() if not inspect.signature(spec.target).parameters]
+    assert {name.split()[0] for name in known if " " in name} == set(empty) - {"train"}
+
+
+@pytest.mark.parametrize(
+    "name", ["render", "eval", "study run", "study work", "bench physics", "data export", "quickstart"]
+)
 def test_the_flags_are_those_of_the_help(name, capsys):
     code, out, _ = command(capsys, *name.split(), "--help")
     assert code == 0

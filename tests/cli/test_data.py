@@ -15,6 +15,7 @@ from homing.config.run import DataFile, run_config
 from homing.datasets import read_dataset, write_dataset
 from homing.policies import write_policies
 from homing.policies.card import run_card
+from homing.policies.rollouts import DataExport
 from homing.policies.store import Spaces
 from homing.runs.folder import RunFolder
 
@@ -103,11 +104,28 @@ def test_wrong_values_are_refused_before_anything_is_written(flags, policy, tmp_
     assert not list(tmp_path.iterdir())
 
 
+def test_a_default_file_that_cannot_be_written_is_refused_first(policy, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(DataExport, "collected", lambda *_: pytest.fail("it must not collect"))
+    (tmp_path / "data").write_text("in the way")
+    message = refused(capsys, "data", "export", policy, "--episodes", 3, "--quiet")
+    assert "--out data/probe-crl.npz cannot be written" in message and "is not a folder" in message
+
+
+@pytest.mark.parametrize("name", ["foo.np", "./foo", "/foo", "data/foo.npz.bak"])
+@pytest.mark.parametrize("command", [("info",), ("import", "--out", "y.npz")])
+def test_a_file_that_does_not_exist_is_named(command, name, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    message = refused(capsys, "data", command[0], name, *command[1:])
+    assert "does not exist" in message and "minari" not in message
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("command", [("info",), ("import", "--out", "y.npz")])
 def test_what_is_no_dataset_is_one_message(command, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.npz").write_bytes(b"PK\x03\x04\0\0\0")
-    assert "damaged or no npz file" in refused(capsys, "data", command[0], "x.npz", *command[1:])
+    assert "damaged or not an npz file" in refused(capsys, "data", command[0], "x.npz", *command[1:])
     assert "does not exist" in refused(capsys, "data", command[0], "z.npz", *command[1:])
     assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
 

@@ -60,7 +60,7 @@ def check_one_line(process, signum):
     lines = err.splitlines()
     assert code == 128 + signum, err
     assert "Traceback" not in err and len(lines) <= 1 + sum("warning" in line.lower() for line in lines), err
-    assert lines[-1] == "homing: interrupted" or "go on with: homing resume" in lines[-1], err
+    assert lines[-1] == "homing: interrupted" or "continue with: homing resume" in lines[-1], err
     return True
 
 

@@ -9,10 +9,12 @@ from homing.errors import ConfigError
 
 
 def test_a_folder_that_cannot_be_made_is_named_as_it_was_given(tmp_path):
-    with pytest.raises(ConfigError, match=r"^--out /proc/run cannot be written: /proc is no folder that you"):
+    with pytest.raises(
+        ConfigError, match=r"^--out /proc/run cannot be written: /proc is not a folder that you"
+    ):
         check_folder("--out", Path("/proc/run"))
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"--out \S+/file/run cannot be written: \S+/file is no folder"):
+    with pytest.raises(ConfigError, match=r"--out \S+/file/run cannot be written: \S+/file is not a folder"):
         check_folder("--out", tmp_path / "file" / "run")
     with pytest.raises(ConfigError, match="is a file; name a folder"):
         check_folder("--out", tmp_path / "file")

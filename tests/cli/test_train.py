@@ -31,7 +31,17 @@ SMALL = shlex.split(
 
 @pytest.mark.parametrize(
     ("text", "count"),
-    [("50M", 50_000_000), ("1e6", 1_000_000), ("200k", 200_000), ("12_000", 12_000), ("1.5B", 1_500_000_000)],
+    [
+        ("50M", 50_000_000),
+        ("1e6", 1_000_000),
+        ("200k", 200_000),
+        ("12_000", 12_000),
+        ("1.5B", 1_500_000_000),
+        ("12,000", 12_000),
+        ("1,500,000", 1_500_000),
+        ("1,500k", 1_500_000),
+        ("-1,500", -1_500),
+    ],
 )
 def test_counts_are_written_as_people_do(text, count):
     assert parse_count(text) == count
@@ -39,14 +49,23 @@ def test_counts_are_written_as_people_do(text, count):
 
 @pytest.mark.parametrize("text", ["fifty", "1.5", "", "k", "nan", "inf", "1e400"])
 def test_what_is_no_count_is_refused(text):
-    with pytest.raises(ValueError, match="no whole number"):
+    with pytest.raises(ValueError, match="not a whole number"):
+        parse_count(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1,5M", "1,5", "0,500M", "1,50,000", "1500,000", "1,5000", ",500", "500,", "1,,500", "1.5,000", ","],
+)
+def test_a_comma_stands_between_groups_of_three_digits(text):
+    with pytest.raises(ValueError, match=r"not a whole number: a comma .* write 1\.5M"):
         parse_count(text)
 
 
 def test_ratios_may_be_fractions():
     assert parse_ratio("1/16") == 0.0625
     assert parse_ratio("3e-4") == 3e-4
-    with pytest.raises(ValueError, match="no number"):
+    with pytest.raises(ValueError, match="not a number"):
         parse_ratio("1/0")
 
 
@@ -101,7 +120,7 @@ def test_a_preset_gives_defaults_that_flags_change(capsys):
         (("crl", "reacher", "--seeds", "0"), "at least one seed"),
         (("crl", "reacher", "--env-option", "task.withn=0.3"), "within"),
         (("crl", "reacher", "--seeds", "100k"), "it fits with"),
-        (("crl", "reacher", "--steps", "many"), "no whole number"),
+        (("crl", "reacher", "--steps", "many"), "not a whole number"),
         (("crl", "reacher", "--wandb", "online"), 'pip install "homing[wandb]"'),
     ],
 )
@@ -158,12 +177,17 @@ def test_train_resume_and_eval_in_a_row(capsys, tmp_path):
     code, out, _ = command(capsys, "eval", run, "--chain", "2")
     assert "8 chains of 2 goals" in out
     assert "reached_1: fraction of chains" in out
-    code, _, err = command(capsys, "eval", run, "--chain-steps", "5")
-    assert code == 2
-    assert "give --chain" in err
     code, _, err = command(capsys, "train", "crl", "walk", *preset, *SMALL, "--out", run)
     assert code == 2
     assert "homing resume" in err
+
+
+@pytest.mark.parametrize("given", [("eval", "reacher"), ("export", "reacher", "--out", "x.safetensors")])
+def test_a_time_for_each_goal_needs_a_chain(given, capsys):
+    code, _, err = command(capsys, *given, "--chain-steps", "5")
+    assert code == 2 and "give --chain" in err
+    code, _, err = command(capsys, *given, "--chain", "0")
+    assert code == 2 and "chain must be" in err
 
 
 def test_commands_on_what_is_no_run(capsys, tmp_path):
@@ -205,13 +229,12 @@ def test_bench_train_measures_and_writes(capsys, tmp_path, monkeypatch):
     assert row["seeds"] == 2
     for name in ("env_steps_per_second", "updates_per_second", "seconds_per_evaluation", "peak_bytes"):
         assert row[name] > 0
-    assert row["collect_seconds"] < row["seconds_per_iteration"]
+    assert row["update_seconds"] == pytest.approx(row["seconds_per_iteration"] - row["collect_seconds"])
     assert row["first_step_seconds"] > row["set_up_seconds"]
     parts = row["breakdown_seconds"]
     assert list(parts) == ["collect", "sample", "update", "other"]
     assert sum(parts.values()) == pytest.approx(row["seconds_per_iteration"])
-    known = sum(parts.values()) - parts["other"]
-    assert 0.2 < known / row["seconds_per_iteration"] < 5  # whatever else the machine does
+    assert parts["collect"] == row["collect_seconds"]
     assert parts["sample"] > 0 and parts["update"] > 0
     learner = row["learner"]
     assert parts["update"] == pytest.approx(

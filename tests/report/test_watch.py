@@ -2,7 +2,9 @@
 
 import http.client
 import json
+import os
 import threading
+import time
 
 import pytest
 from report_helpers import rows_of, write_run
@@ -11,6 +13,7 @@ from homing.cli import main
 from homing.errors import ConfigError, HomingError
 from homing.report.live import Live
 from homing.report.server import HOST, byte_range, make_server
+from homing.runs.folder import RunFolder
 
 
 @pytest.fixture
@@ -51,6 +54,38 @@ def test_the_page_grows_with_its_runs(served):
     assert status == 200 and second["groups"][0]["steps"] == [60_000, 60_000]
     write_run(runs / "b", seeds=(1,))
     assert json.loads(ask("/data.json")[1])["seeds"] == 2
+
+
+def test_a_killed_run_is_no_longer_shown_as_running(tmp_path):
+    run = write_run(tmp_path / "a", finished=False)
+    live = Live([tmp_path])
+    with RunFolder(run).held():
+        running = live.page()
+        assert running["problems"][0]["what"].startswith("running: ")
+        assert live.page()["stamp"] == running["stamp"]
+    stopped = live.page()
+    assert stopped["stamp"] != running["stamp"]
+    assert stopped["problems"][0]["what"].startswith("unfinished: ")
+
+
+def test_the_age_of_an_unfinished_run_grows_on_the_page(tmp_path):
+    runs = [write_run(tmp_path / name, finished=name == "b") for name in ("a", "b")]
+    live = Live([tmp_path])
+    first = live.page()
+    assert first["problems"][0]["what"].endswith("last written just now")
+    for run, minutes in zip(runs, (5, 7), strict=True):
+        written = time.time() - 60 * minutes
+        os.utime(run / "metrics.jsonl", (written, written))
+    live.page()
+    stamps = []
+    for _ in range(2):
+        later = time.time() + 180
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(time, "time", lambda later=later: later)
+            page = live.page()
+        stamps.append(page["stamp"])
+        assert page["problems"][0]["what"].endswith("last written 8 minutes ago")
+    assert stamps[0] == stamps[1]
 
 
 def test_a_run_that_breaks_while_watched_is_named(served):

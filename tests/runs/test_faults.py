@@ -91,7 +91,7 @@ def test_a_run_in_use_is_refused_and_stops_cleanly_on_request(tmp_path, tmp_path
     finally:
         process.kill()
     assert process.returncode == 128 + signal.SIGTERM
-    assert f"go on with: homing resume {path}" in said
+    assert f"continue with: homing resume {path}" in said
     assert "Traceback" not in said
     assert (path / "policies" / "last.safetensors").exists()
     last = max(int(entry.name) for entry in (path / "checkpoints").iterdir())

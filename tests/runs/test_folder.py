@@ -141,6 +141,20 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.json"]
 
 
+def test_an_interrupted_write_leaves_nothing_behind(tmp_path, monkeypatch):
+    path = tmp_path / "a.json"
+    write_whole(path, "old")
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(path, "new")
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.json"]
+
+
 def test_sessions_add_up_and_git_is_optional(tmp_path):
     folder = RunFolder(tmp_path)
     folder.add_session({"iteration": 0})

@@ -1,5 +1,6 @@
 """TensorBoard and W&B get what the metrics file gets; missing packages are named before a run."""
 
+import shutil
 import sys
 import types
 
@@ -7,7 +8,7 @@ import pytest
 from run_helpers import SAVE, probe_config, probe_envs  # noqa: F401
 
 from homing.config.run import SaveConfig
-from homing.errors import ConfigError
+from homing.errors import ConfigError, HomingError
 from homing.runs import loggers
 
 pytestmark = pytest.mark.usefixtures("probe_envs")
@@ -37,7 +38,9 @@ def test_tensorboard_events_are_written(tmp_path):
     assert b"eval/success_any/seed_3" in file.read_bytes()
 
 
-def test_wandb_gets_config_and_values(tmp_path, monkeypatch):
+@pytest.fixture
+def wandb(monkeypatch):
+    """What a stand-in for the package `wandb` was called with."""
     calls = []
     run = types.SimpleNamespace(
         log=lambda values, step: calls.append(("log", values, step)), finish=lambda: calls.append("finish")
@@ -45,15 +48,49 @@ def test_wandb_gets_config_and_values(tmp_path, monkeypatch):
     fake = types.ModuleType("wandb")
     fake.init = lambda **settings: calls.append(settings) or run
     monkeypatch.setitem(sys.modules, "wandb", fake)
-    config = with_save(tensorboard="off", wandb="offline")
-    loggers.check_installed(config.save)
-    (made,) = loggers.trackers(tmp_path / "my-run", config, 0)
+    return calls
+
+
+def started(folder):
+    """W&B's tracker of a run's folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (made,) = loggers.trackers(folder, with_save(tensorboard="off", wandb="offline"), 0)
+    return made
+
+
+def test_wandb_gets_config_and_values(tmp_path, wandb):
+    loggers.check_installed(SaveConfig(wandb="offline"))
+    made = started(tmp_path / "my-run")
     made.write(560, ROWS, SUMMARY)
     made.close()
-    settings = calls[0]
-    assert (settings["mode"], settings["id"], settings["resume"]) == ("offline", "my-run", "allow")
+    settings = wandb[0]
+    assert (settings["mode"], settings["name"], settings["resume"]) == ("offline", "my-run", "allow")
     assert settings["config"]["train"]["num_envs"] == 8
-    assert calls[1:] == [("log", VALUES, 560), "finish"]
+    assert wandb[1:] == [("log", VALUES, 560), "finish"]
+
+
+def test_runs_of_one_name_are_two_at_wandb_and_a_resumed_one_goes_on(tmp_path, wandb):
+    for name in ("a", "b", "a"):
+        started(tmp_path / name / "run")
+    first, other, resumed = (settings["id"] for settings in wandb)
+    assert first == resumed != other
+
+
+def test_a_run_that_was_logged_under_another_id_keeps_it(tmp_path, wandb):
+    for name in ("run-20260101_120000-old", "offline-run-20260102_120000-my-run", "latest-run", "debug.log"):
+        (tmp_path / "my-run" / "wandb" / name).mkdir(parents=True)
+    started(tmp_path / "my-run")
+    shutil.rmtree(tmp_path / "my-run" / "wandb")
+    started(tmp_path / "my-run")
+    assert [settings["id"] for settings in wandb] == ["my-run", "my-run"]
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"id": 3}', '{"id": ""}', "half"])
+def test_a_damaged_id_is_one_message(content, tmp_path, wandb):
+    (tmp_path / "wandb.json").write_text(content)
+    with pytest.raises(HomingError, match=r"wandb\.json.*put it back"):
+        started(tmp_path)
+    assert not wandb
 
 
 @pytest.mark.parametrize(

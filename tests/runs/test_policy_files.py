@@ -55,7 +55,7 @@ def test_a_missing_or_broken_policy_is_explained(tmp_path, shapes):
     with pytest.raises(HomingError, match="does not exist yet"):
         load_policy(tmp_path / "last.safetensors", shapes, 2)
     (tmp_path / "bad.safetensors").write_bytes(b"no policy at all")
-    with pytest.raises(HomingError, match="no policy file"):
+    with pytest.raises(HomingError, match="not a policy file"):
         load_policy(tmp_path / "bad.safetensors", shapes, 2)
 
 

@@ -135,10 +135,10 @@ def test_aggregate_leaves_broken_seeds_out():
 
 def test_intervals_of_few_seeds_come_with_their_coverage():
     assert stats.interval_caveat(1) is None and stats.interval_caveat(5) is None
-    assert "covers at most 50%" in (stats.interval_caveat(2) or "")
+    assert "covers at most 50 %" in (stats.interval_caveat(2) or "")
     rng = np.random.default_rng(0)
     for seeds in (2, 3, 4):
         draws = rng.normal(size=(4000, seeds))
         inside = np.mean((draws.min(1) < 0) & (draws.max(1) > 0))
-        said = re.search(r"at most (\d+)%", stats.interval_caveat(seeds) or "")
+        said = re.search(r"at most (\d+) %", stats.interval_caveat(seeds) or "")
         assert said is not None and abs(inside - int(said[1]) / 100) < 0.03

@@ -1,17 +1,20 @@
 """Study files, the runs they stand for, and how those are planned."""
 
+import re
+
 import pytest
 from run_helpers import no_key_check, probe_envs  # noqa: F401
-from study_helpers import TEXT, own_ledger  # noqa: F401
+from study_helpers import TESTS, TEXT, own_ledger  # noqa: F401
 
 from homing.envs.registry import resolve
 from homing.errors import ConfigError, HomingError
-from homing.studies import planner, points, spec
+from homing.studies import planner, points, programs, spec
 from homing.studies.points import Choice
 
 pytestmark = pytest.mark.usefixtures("probe_envs")
 
 MACHINE = planner.Machine("a device", 2**30)
+GRID = "[run]\nagent = 'crl'\n[grid]\nenv = ['ant']\n"
 
 
 @pytest.mark.parametrize("name", spec.shipped())
@@ -53,7 +56,7 @@ def test_the_studies_are_those_of_the_paper():
         ("representation_dim = 8", "representation_dims = 8", "did you mean 'representation_dim'"),
         ('energy = ["l2", "dot"]', 'energy = ["l3"]', "energy = l3"),
         ("num_envs = 8", "num_envs = 8.5", "num_envs is 8.5"),
-        ('total_steps = "1920"', 'total_steps = "many"', "no whole number"),
+        ('total_steps = "1920"', 'total_steps = "many"', "not a whole number"),
         ('lines = "critic_lr"', 'lines = "colour"', "unknown axis 'colour'"),
         ('kind = "curves"', 'kind = "pie"', "kind of figure"),
         ("[run]", "[run", "study tiny"),
@@ -62,6 +65,76 @@ def test_the_studies_are_those_of_the_paper():
 def test_a_wrong_word_in_a_study_file_is_answered_with_the_right_ones(old, new, words):
     with pytest.raises(HomingError, match=words):
         points.points(spec.parse(TEXT.replace(old, new), "tiny"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (GRID + "[where]\nwhen = { env = 'ant' }\nnum_envs = 4", r"begins with \[\[where\]\]"),
+        (GRID + "[skip]\nwhen = { env = 'ant' }", r"begins with \[\[skip\]\]"),
+        (f"where = ['x']\n{GRID}", r"begins with \[\[where\]\]"),
+        (GRID + "[[where]]\nwhen = { env = [['ant']] }", "when.env has"),
+        (GRID + "critic_net = [{ width = 64 }, { width = 128 }]", r"first = { critic_net = { width = 64 } }"),
+        (GRID + "seeds = [[0, 1], [2, 3]]", r"\[grid.seeds\], with a line such as first = { seeds"),
+        (GRID + "net.width = [64, 128]", r'"net.width" = \[...\]'),
+        ("grid = ['ant']\n[run]\nagent = 'crl'", r"grid must be a table, .* write \[grid\]"),
+        ("run = 'x'\n[grid]\nenv = ['ant']", r"run must be a table, .* write \[run\]"),
+        (f"figure = 'curves'\n{GRID}", r"figure must be a table, .* write \[figure\]"),
+        (GRID + "[figure]\npanels = ['env']", "figure.panels must be a string"),
+        (f"claims = 'It helps.'\n{GRID}", "claims must be a list"),
+        (f"title = 3\n{GRID}", "title must be a string"),
+        ("[run]\nagent = 'crl'\nenv = ['ant']\n[grid]\ngamma = [0.9]", r"\[grid\] a list of them"),
+        (f"[run.critic_net]\nwidht = 3\n{GRID}", "did you mean 'width'"),
+        (GRID + "[[skip]]\nwhen = { env = 'ant' }", "leave out the whole grid"),
+        (GRID + "gamma = [1, 1.0]", "a value twice"),
+    ],
+)
+def test_a_study_file_of_the_wrong_form_is_answered_with_the_right_one(text, words):
+    with pytest.raises(HomingError, match=words):
+        points.points(spec.parse(text, "tiny"))
+
+
+def test_settings_of_networks_are_tables_or_dotted_names():
+    table = "[run]\nnet.width = 64\ncritic_net = { residual = 'blocks', depth = 4 }\nagent = 'crl'\n"
+    dotted = (
+        "[run]\n'net.width' = 64\n'critic_net.residual' = 'blocks'\n'critic_net.depth' = 4\nagent = 'crl'\n"
+    )
+    ours, theirs = (
+        points.points(spec.parse(text + "[grid]\nenv = ['ant']", "tiny"))[0].config.settings
+        for text in (table, dotted)
+    )
+    assert ours == theirs
+    assert (ours.critic_net.width, ours.critic_net.depth, ours.actor_net.width) == (64, 4, 64)
+
+
+def test_a_study_may_set_the_reward(monkeypatch):
+    text = TEXT.replace("[grid]", "[grid]\nreward = ['sparse', 'dense']").replace('"l2", "dot"', '"l2"')
+    made = points.points(spec.parse(text, "tiny"))
+    assert [point.config.reward for point in made] == ["sparse", "sparse", "dense", "dense"]
+    built, build = [], planner.build
+    monkeypatch.setattr(planner, "build", lambda config: built.append(config.reward) or build(config))
+    plan = planner.plan(made, MACHINE)
+    assert built == ["sparse", "dense"], "environments of other rewards are others"
+    assert len(plan.programs) == 2
+    with pytest.raises(HomingError, match="did you mean 'dense'"):
+        points.points(spec.parse(TEXT.replace("[grid]", "reward = 'dens'\n[grid]"), "tiny"))
+
+
+def test_the_page_names_every_shipped_study_and_every_field_of_a_run():
+    page = (TESTS.parent / "docs" / "studies.md").read_text()
+    assert [name for name in spec.shipped() if f"`{name}`" not in page] == []
+    assert [name for name in points.RUN_FIELDS if f"`{name}`" not in page] == []
+
+
+def test_the_page_shows_a_plan_as_it_is_printed(monkeypatch):
+    made = planner.plan(points.points(spec.parse(TEXT, "tiny")), MACHINE)
+    monkeypatch.setattr(programs.Program, "seconds", lambda self, entries: (60.0, "measured"))
+    page = (TESTS.parent / "docs" / "studies.md").read_text()
+    (shown,) = re.findall(r"```\n(\d+ programs train.*?)```", page, re.DOTALL)
+    words = lambda line: re.sub(r"\d+\S*", "N", line)
+    printed, page_lines = str(made).splitlines(), shown.splitlines()
+    assert words(printed[0]) == words(page_lines[0])
+    assert printed[1].endswith(page_lines[1].partition("…")[2])
 
 
 def test_rules_change_a_part_of_the_grid_and_skip_another():

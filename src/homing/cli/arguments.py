@@ -23,6 +23,7 @@ ABOUT_IMPORT = (
     "Every command takes --import MODULE, which registers your own environments, agents or objectives."
 )
 MANY = -1  # values of a flag: one or more
+HELP = (tyro.conf.DisallowNone,)  # an optional value is `INT` in the help, not `{None}|INT`
 numbers = ConstructorRegistry()
 
 

@@ -43,10 +43,11 @@ def script(shell: Shell) -> str:
 def commands() -> dict[str, Command]:
     """Every command by its words, such as `study run`; the empty one has the names of all."""
     from homing.cli.bench import bench_app
+    from homing.cli.data import data_app
     from homing.cli.main import app
     from homing.cli.study import study_app
 
-    groups = {"bench": bench_app, "study": study_app}
+    groups = {"bench": bench_app, "data": data_app, "study": study_app}
     found = {"": Command(("--help", "--version"), tuple(app._subcommands))}
     for name, spec in app._subcommands.items():
         if name in groups:
@@ -123,7 +124,7 @@ def _names(command: str) -> tuple[str, ...]:
 
     if command in ("play", "render"):
         return tuple(dict.fromkeys([*shipped_names(), *env_ids()]))
-    if command in ("policies", "eval"):
+    if command in ("policies", "eval", "data export"):
         return tuple(shipped_names())
     if command == "completion":
         return typing.get_args(Shell)
@@ -132,13 +133,15 @@ def _names(command: str) -> tuple[str, ...]:
 
 def _bash(known: Mapping[str, Command]) -> str:
     """A function of bash: a case for each command, and one for each flag with choices."""
+    groups = "|".join(dict.fromkeys(name.split()[0] for name in known if " " in name))
+    inner = '[ "$COMP_CWORD" -gt 2 ] && command="$command ${COMP_WORDS[2]}"'
     lines = [
         "# Completion for homing.",
         "_homing() {",
         '  local current="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}"',
         '  local command="" flags="" names="" words=""',
         '  [ "$COMP_CWORD" -gt 1 ] && command="${COMP_WORDS[1]}"',
-        '  case "$command" in bench|study) [ "$COMP_CWORD" -gt 2 ] && command="$command ${COMP_WORDS[2]}" ;; esac',
+        f'  case "$command" in {groups}) {inner} ;; esac',
         '  case "$command" in',
     ]
     for name, command in known.items():

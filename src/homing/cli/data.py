@@ -76,6 +76,8 @@ def export(
         seed=seed,
         val_fraction=val_fraction,
     )
+    for file in planned.files:
+        paths.check_file("--out", file)
     if not quiet:
         length = planned.env.episode_length
         print(
@@ -140,11 +142,11 @@ def info(
 
 
 def _read(source: str) -> Any:
-    """A dataset from a file, or from Minari where there is no such file."""
+    """A dataset from a file, or from Minari where there is no such file and the name may be an id."""
     from homing.datasets import read_dataset
     from homing.datasets.minari_files import read_minari
 
-    if source.endswith(".npz") or Path(source).exists():
+    if "." in source or source.startswith(("/", "~")) or Path(source).exists():  # no id of Minari has a dot
         return read_dataset(source)
     return read_minari(source)
 

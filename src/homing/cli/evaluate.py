@@ -10,7 +10,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from homing import bounds
+from homing.bounds import check_values
 from homing.cli.arguments import Flag, Json
 from homing.errors import ConfigError
 
@@ -36,6 +36,15 @@ def print_summary(title: str, stats: dict[str, dict[str, float]]) -> None:
     Console().print(table)
     caveat = interval_caveat(max((int(s["seeds"]) for s in shown.values()), default=0))
     print("\n".join([*legend(shown), *([caveat] if caveat else [])]))
+
+
+def check_chain(chain: int | None, chain_steps: int | None) -> None:
+    """Refuse a chain of goals that cannot be, and a time for each goal of none."""
+    check_values(chain=chain, chain_steps=chain_steps)
+    if chain_steps is not None and chain is None:
+        raise ConfigError(
+            "--chain-steps is the time for each goal of a chain; give --chain, the number of goals"
+        )
 
 
 def evaluate(
@@ -68,11 +77,8 @@ def evaluate(
     from homing.policies.store import locate
     from homing.training.device import choose_device
 
-    bounds.check_values(episodes=episodes, seed=seed, chain=chain, chain_steps=chain_steps)
-    if chain_steps is not None and chain is None:
-        raise ConfigError(
-            "--chain-steps is the time for each goal of a chain; give --chain, the number of goals"
-        )
+    check_values(episodes=episodes, seed=seed)
+    check_chain(chain, chain_steps)
     locate(run)
     choose_device(cpu)
     result = api.evaluate(

@@ -24,7 +24,7 @@ from homing.cli import report as cli_report
 from homing.cli import share as cli_share
 from homing.cli import show as cli_show
 from homing.cli import train as cli_train
-from homing.cli.arguments import ABOUT_IMPORT, Json, numbers, take_imports
+from homing.cli.arguments import ABOUT_IMPORT, HELP, Json, numbers, take_imports
 from homing.cli.bench import bench_app
 from homing.cli.guard import guarded
 from homing.cli.tables import add_names, console
@@ -40,10 +40,10 @@ app.command(name="quickstart")(cli_quickstart.quickstart)
 
 @app.command(name="envs")
 def envs(
-    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = "",
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]")] = "",
     json_: Json = False,
 ) -> None:
-    """List the environments, all or those whose name contains a text.
+    """List the environments, all of them or those whose name contains NAME.
 
     Args:
         name: part of the ids or aliases to list, for instance maze; all by default
@@ -58,7 +58,7 @@ def envs(
             row["aliases"] = [alias for alias, own in ALIASES.items() if own == row["id"]]
         print(json.dumps(rows, indent=1))
         return
-    table = Table(title=f"{len(infos)} environments")
+    table = Table(title="1 environment" if len(infos) == 1 else f"{len(infos)} environments")
     add_names(table, "id", (info.id for info in infos))
     for heading in ("body", "task", "arena", "physics", "dt"):
         table.add_column(heading)
@@ -132,24 +132,24 @@ def _dispatch(args: list[str]) -> None:
     elif args[:1] == ["study"]:
         from homing.cli.study import study_app
 
-        _run_app("study", study_app, "Studies: grids of runs, and the figures they make.", args[1:])
+        _run_app("study", study_app, "Studies: grids of runs and the figures they make.", args[1:])
     elif args[:1] == ["data"]:
         from homing.cli.data import data_app
 
-        _run_app("data", data_app, "Datasets: written from a policy, read from other libraries.", args[1:])
+        _run_app("data", data_app, "Datasets: written from a policy, or read from other libraries.", args[1:])
     elif args[:1] == ["bench"]:
         _run_app("bench", bench_app, "Measure speed on this machine.", args[1:])
     else:
         with numbers:
             about = f"Goal-conditioned reinforcement learning. {ABOUT_IMPORT}"
-            app.cli(prog="homing", description=about, args=args)
+            app.cli(prog="homing", description=about, args=args, config=HELP)
 
 
 def _run_app(name: str, commands: tyro.extras.SubcommandApp, about: str, args: Sequence[str]) -> None:
     """A group of commands, such as `homing bench`."""
     _check_command(f"command of homing {name}", commands, args)
     with numbers:
-        commands.cli(prog=f"homing {name}", description=about, args=args)
+        commands.cli(prog=f"homing {name}", description=about, args=args, config=HELP)
 
 
 def _check_command(kind: str, commands: Any, args: Sequence[str]) -> None:

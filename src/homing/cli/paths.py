@@ -35,7 +35,9 @@ def _check_names(flag: str, path: Path) -> None:
         raise ConfigError(f"{flag} needs a name, not {str(path)!r}")
     for part in path.parts:
         if len(os.fsencode(part)) > MAX_NAME or "\0" in part:
-            raise ConfigError(f"{flag} {part[:40]}... is no name for a file: at most {MAX_NAME} characters")
+            raise ConfigError(
+                f"{flag} {part[:40]}... is not a valid name: at most {MAX_NAME} bytes, none of them 0"
+            )
 
 
 def _check_parent(flag: str, path: Path, inside: bool = False) -> None:
@@ -46,4 +48,4 @@ def _check_parent(flag: str, path: Path, inside: bool = False) -> None:
     # The kernel's own folders let root through every check and then refuse.
     kernel = there.parts[:2] in (("/", "proc"), ("/", "sys"))
     if kernel or not there.is_dir() or not os.access(there, os.W_OK):
-        raise ConfigError(f"{flag} {path} cannot be written: {there} is no folder that you may write to")
+        raise ConfigError(f"{flag} {path} cannot be written: {there} is not a folder that you may write to")

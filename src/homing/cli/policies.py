@@ -15,8 +15,8 @@ from rich.table import Table
 from homing.bounds import check_values
 from homing.cli import paths
 from homing.cli.arguments import Flag, Json
+from homing.cli.evaluate import check_chain
 from homing.cli.tables import add_names, console
-from homing.errors import ConfigError
 
 
 def export(
@@ -54,11 +54,8 @@ def export(
     from homing.policies.store import check_file, locate, read_policies
     from homing.training.device import choose_device
 
-    check_values(episodes=episodes, chain=chain, chain_steps=chain_steps)
-    if chain_steps is not None and chain is None:
-        raise ConfigError(
-            "--chain-steps is the time for each goal of a chain; give --chain, the number of goals"
-        )
+    check_values(episodes=episodes)
+    check_chain(chain, chain_steps)
     if hf:
         check_folder(paths.check_folder("--out", out), license)
     elif paths.check_file("--out", out).suffix != ONNX:
@@ -83,7 +80,7 @@ def export(
 
 
 def policies(
-    policy: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")] = None,
+    policy: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[POLICY]")] = None,
     json_: Json = False,
 ) -> None:
     """List the policies that ship with Homing, or show the model card of one.

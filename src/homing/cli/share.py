@@ -23,16 +23,16 @@ def share(
 ) -> None:
     """Write one HTML file in which a policy acts: no server, no installation, no network.
 
-    The browser computes physics, policy and critic map. Of physics other than the spring engine, the page replays
+    The browser computes physics, policy and critic map. With physics other than the spring engine, the page replays
     recordings of several goals.
 
     Args:
         what: run folder, policy file or shipped policy
         out: the page to write; its name ends in .html
-        seed: whose policy, the first of the run if not given
+        seed: seed of the policy; the first of the run by default
         which: the last policy of a run or its best
         env: act in this environment instead of the policy's own
-        recorded: recordings also where the page could compute
+        recorded: write recordings even where the browser could simulate
         start_seed: random seed of starts and goals
     """
     from homing.envs.registry import resolve

@@ -191,11 +191,11 @@ def play(
     Args:
         what: run folders, policy files, shipped policies or environments; the first is loaded, the others
             can be chosen on the page, as can all shipped policies
-        seed: whose policy, the first of the run if not given
+        seed: seed of the policy; the first of the run by default
         which: the last policy of a run or its best
         env: act in this environment instead of the policy's own
         host: name or address of this machine to serve on; the default is reachable from this machine only
-        port: of the page; 8080 or the next that is free if not given
+        port: port of the page; by default 8080, or the next free one
         open_: open the page in the browser
     """
     from homing.play.server import check_host

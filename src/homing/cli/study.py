@@ -106,6 +106,8 @@ def report(
 
     if out is not None:
         check_folder("--out", out)
+    if source.endswith(".csv") and not Path(source).exists():
+        raise ConfigError(f"{source} does not exist; `homing study run` writes a table.csv in its folder")
     where = source if Path(source).exists() else running.found(source).path
     written = write_report(where, out, metric)
     if json_:

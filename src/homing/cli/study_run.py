@@ -11,7 +11,7 @@ import tyro
 from rich.table import Table
 
 from homing.bounds import check_values
-from homing.cli.arguments import Flag, Json, parse_options
+from homing.cli.arguments import Flag, Json, Options, parse_options
 from homing.cli.paths import check_folder
 from homing.cli.tables import add_names, console
 
@@ -68,9 +68,9 @@ def plan(
 
     Args:
         study: name that `homing study list` shows, or a file
-        scale: fraction of the length, replay, prefill and evaluations
+        scale: fraction of the steps, replay, prefill and evaluations
         seeds: number of seeds of each run, instead of the study's
-        only: select runs with these labels
+        only: select runs with these labels, for instance objective=dpo,infonce
         set_: settings that override the study's, for instance num_envs=64
         workers: programs that run at once; by default one for each GPU, or one on the CPU
         population: most seeds in one program; by default as many as fit in memory
@@ -136,7 +136,7 @@ def run(
     workers: int | None = None,
     population: int | None = None,
     memory: float | None = None,
-    cluster: Only = (),
+    cluster: Options = (),
     wait: bool = True,
     cpu: Flag = False,
 ) -> None:
@@ -144,7 +144,7 @@ def run(
 
     Args:
         study: name that `homing study list` shows, a file, or the folder of a study to continue
-        scale: fraction of the length, replay, prefill and evaluations, for a quick trial of the whole study
+        scale: fraction of the steps, replay, prefill and evaluations, for a quick trial of the whole study
         seeds: number of seeds of each run, instead of the study's
         only: select runs with these labels, for instance objective=dpo,infonce
         set_: settings that override the study's, for instance num_envs=64
@@ -163,9 +163,10 @@ def run(
     where = _where(executor, workers, cpu, population, memory, cluster, wait)
     if out is not None:
         check_folder("--out", out)
-    folder = running.opened(study, _choice(scale, seeds, set_), out)
+    labels = parse_only(only)
+    folder = running.opened(study, _choice(scale, seeds, set_), out, labels)
     going_on = Path(study).is_dir()
-    raise SystemExit(running.run(folder, parse_only(only), where, _say, going_on=going_on))
+    raise SystemExit(running.run(folder, labels, where, _say, going_on=going_on))
 
 
 def retry(
@@ -174,7 +175,7 @@ def retry(
     out: Path | None = None,
     executor: Executor = "local",
     workers: int | None = None,
-    cluster: Only = (),
+    cluster: Options = (),
     fresh: Flag = False,
     wait: bool = True,
     cpu: Flag = False,
@@ -184,7 +185,7 @@ def retry(
     Args:
         study: name or folder of the study
         only: select runs with these labels
-        out: folder of the study
+        out: folder of the study, if it is not studies/NAME
         executor: local processes, workers on machines that share the folder, Slurm, or submitit's own local jobs
         workers: programs that run at once
         cluster: options of Slurm, for instance partition=gpu
@@ -197,6 +198,4 @@ def retry(
 
     where = _where(executor, workers, cpu, None, None, cluster, wait)
     folder = running.found(study, out)
-    if fresh:
-        running.forget_failed(folder)
-    raise SystemExit(running.run(folder, parse_only(only), where, _say, retry=True))
+    raise SystemExit(running.run(folder, parse_only(only), where, _say, retry=True, fresh=fresh))

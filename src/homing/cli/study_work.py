@@ -13,22 +13,22 @@ from homing.cli.arguments import Flag
 
 
 def work(
-    study: Annotated[Path, tyro.conf.Positional],
-    program: Annotated[str | None, tyro.conf.Positional] = None,
+    study: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")],
+    program: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[PROGRAM]")] = None,
     workers: int | None = None,
     dead_after: float = 180.0,
     wait: bool = True,
     claim: Flag = False,
     cpu: Flag = False,
 ) -> None:
-    """Train programs of a study that are open, beside workers on other machines that share the folder.
+    """Train open programs of a study, beside workers on other machines that share its folder.
 
     Args:
         study: folder of the study
-        program: train this program only, which is what processes of a worker do
+        program: train this program only; workers start their processes this way
         workers: programs that train at once; by default one for each GPU, or one on the CPU
-        dead_after: seconds without a heartbeat after which this worker's programs go to another
-        wait: stay while others train, to take over what they leave
+        dead_after: seconds without a heartbeat after which another worker takes over this worker's programs
+        wait: stay while other workers train, to take over programs that they leave
         claim: train the program only if no other worker has it
         cpu: compute on the CPU, even if there is a GPU
     """

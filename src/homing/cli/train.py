@@ -13,6 +13,7 @@ import tyro
 from homing import plugins
 from homing.cli.arguments import (
     ABOUT_IMPORT,
+    HELP,
     Flag,
     flags_of,
     numbers,
@@ -54,7 +55,7 @@ class TrainArguments:
     physics: str | None = None
     """Physics pipeline, instead of the environment's default."""
     reward: Literal["sparse", "dense"] = "sparse"
-    """Reward: 1 within the threshold, or the body's dense reward. CRL uses neither."""
+    """Reward: 1 within the threshold, or the body's dense reward. CRL, SRL and GCBC use neither."""
     env_option: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")] = ()
     """Settings of body, task or arena, for instance task.within=0.3."""
     cpu: Flag = False
@@ -128,7 +129,7 @@ def train(args: list[str]) -> None:
     kind = train_arguments(*chosen)
     about = f"Train an agent, many seeds in one program. {ABOUT_IMPORT}"
     with numbers:
-        asked = tyro.cli(kind, prog="homing train", description=about, args=args)
+        asked = tyro.cli(kind, prog="homing train", description=about, args=args, config=HELP)
     _check_doubles(args)
     check_collection(args)
     steps = value_of("--steps", args) or value_of("--total-steps", args)
@@ -216,7 +217,7 @@ def resume(
         quiet: print only warnings
         devices: shard the run over this many devices, which may differ from before: a number, or all
         multi_host: this process is one of several that share the run
-        accept_changes: go on with a config.json that was edited, or without files that are lost
+        accept_changes: continue with an edited config.json, or without files that are lost
     """
     from homing import api
 

@@ -1,4 +1,4 @@
-"""The page's content for runs that may still be running, rebuilt when one of their files changes."""
+"""The page's content for runs that may still be running, rebuilt when their files, status or ages change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from homing.report.content import make_content
 from homing.report.films import film_size, films_of
 from homing.report.groups import By
 from homing.report.page import film_entry
-from homing.report.reading import RunRecord, find_runs, read_run, read_runs, short_names
+from homing.report.reading import RunRecord, age, find_runs, read_run, read_runs, run_status, short_names
 from homing.runs.folder import CONFIG, METRICS, SESSIONS, SUMMARY
 
 WATCHED = (CONFIG, METRICS, SESSIONS, SUMMARY)
@@ -35,7 +35,7 @@ class Live:
         """What the page shows now; its `stamp` changes when that does."""
         with self._guard:
             paths = self._paths()
-            marks = " ".join(f"{path} {_mark(path)}" for path in paths)
+            marks = " ".join(f"{path} {_mark(path)} {_age(path)}" for path in paths)
             stamp = hashlib.sha256(marks.encode(errors="surrogateescape")).hexdigest()[:16]
             if stamp != self._page.get("stamp"):
                 self._page = self._make(paths) | {"stamp": stamp, "live": True}
@@ -67,7 +67,7 @@ class Live:
         return page
 
     def _read(self, path: Path) -> RunRecord:
-        """A run, cached until one of its files changes."""
+        """A run, cached until one of its files or its status changes."""
         mark = _mark(path)
         if path not in self._known or self._known[path][0] != mark:
             self._known[path] = (mark, read_run(path))
@@ -75,13 +75,26 @@ class Live:
 
 
 def _mark(path: Path) -> str:
-    """Modification times and sizes of a run's files and films."""
-    files = [path] if path.is_file() else [path / name for name in WATCHED] + list(films_of(path))
-    marks = []
-    for file in files:
-        try:
-            state = file.stat()
-            marks.append(f"{state.st_mtime_ns}-{state.st_size}")
-        except OSError:
-            marks.append("absent")
-    return ",".join(marks)
+    """Modification times and sizes of a run's files and films, and its status.
+
+    A process that is killed releases the run's lock and writes nothing.
+    """
+    if path.is_file():
+        return _state(path)
+    files = [path / name for name in WATCHED] + list(films_of(path))
+    return ",".join([run_status(path), *map(_state, files)])
+
+
+def _state(file: Path) -> str:
+    try:
+        state = file.stat()
+    except OSError:
+        return "absent"
+    return f"{state.st_mtime_ns}-{state.st_size}"
+
+
+def _age(path: Path) -> str:
+    """Age of an unfinished run's metrics as the page words it; that of others is not shown."""
+    if path.is_file() or run_status(path) == "finished":
+        return ""
+    return age(path / METRICS)

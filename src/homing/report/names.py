@@ -126,10 +126,10 @@ BY_GOAL = {
 }
 CHAINS = {
     "eval/reached": Metric(
-        "goals reached", "fraction of all goals of the chains that are reached", True, "high"
+        "goals reached", "fraction of all goals of all chains that are reached", True, "high"
     ),
     "eval/reached_all": Metric(
-        "whole chains reached", "fraction of chains all of whose goals are reached", True, "high"
+        "whole chains reached", "fraction of chains whose goals are all reached", True, "high"
     ),
     "eval/reached_1": Metric(
         "first goals reached",
@@ -137,7 +137,7 @@ CHAINS = {
         True,
         "high",
     ),
-    "eval/fell": Metric("falls", "fraction of chains that a fall ends", True, "low"),
+    "eval/fell": Metric("falls", "fraction of chains that end in a fall", True, "low"),
 }
 COSTS = {
     "speed/env_steps_per_second": Metric(

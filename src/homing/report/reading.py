@@ -13,7 +13,7 @@ from typing import Any
 from homing.errors import ConfigError, HomingError
 from homing.report.films import films_of
 from homing.runs.folder import CONFIG, LOCK, METRICS, SUMMARY, RunFolder
-from homing.runs.strict_json import RESTORE, describe, read_json
+from homing.runs.strict_json import RESTORE, describe, flat, read_json
 from homing.runs.validation import COUNT, TEXT, Row, fault, read_rows
 
 MAX_NAME = 200  # characters of an agent's or an environment's name
@@ -59,7 +59,7 @@ def find_runs(places: Sequence[str | Path]) -> list[Path]:
             paths = _matching(place)
         except OSError as error:
             raise ConfigError(
-                f"{str(place)[:60]} is no usable path ({error.strerror}); name a run's folder"
+                f"{str(place)[:60]} is not a usable path ({error.strerror}); name a run's folder"
             ) from error
         runs = [run for path in paths for run in _runs_below(path)]
         if not runs:
@@ -121,7 +121,7 @@ def read_run(path: Path) -> RunRecord:
         config=config,
         rows=read_rows(path / METRICS),
         sessions=sessions,
-        status=_status(path),
+        status=run_status(path),
         films=films_of(path),
         remarks=remarks,
     )
@@ -153,7 +153,8 @@ def _sessions(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
         return (), (f"its hardware is not shown: {printable(str(error))}",)
 
 
-def _status(path: Path) -> str:
+def run_status(path: Path) -> str:
+    """`finished`, `running` or `unfinished`."""
     if (path / SUMMARY).is_file():
         return "finished"
     return "running" if _is_held(path / LOCK) else "unfinished"
@@ -178,7 +179,7 @@ def _remarks(record: RunRecord) -> Iterator[str]:
     if record.status != "finished":
         wanted = record.config.get("train.total_steps")
         of = f" of {wanted:,}" if isinstance(wanted, int) else ""
-        yield f"{record.status}: {step:,}{of} steps so far; last written {_age(record.path / METRICS)}"
+        yield f"{record.status}: {step:,}{of} steps so far; last written {age(record.path / METRICS)}"
     diverged = sorted({row["seed"] for row in record.rows if not row.get("finite", True)})
     if diverged:
         seeds = ", ".join(map(str, diverged))
@@ -187,7 +188,8 @@ def _remarks(record: RunRecord) -> Iterator[str]:
         yield "holds no evaluation metric"
 
 
-def _age(path: Path) -> str:
+def age(path: Path) -> str:
+    """How long ago a file was written, in words."""
     try:
         seconds = max(0.0, time.time() - path.stat().st_mtime)
     except OSError:
@@ -196,17 +198,6 @@ def _age(path: Path) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit} ago"
     return "just now"
-
-
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted names; an empty part has none."""
-    settings: dict[str, Any] = {}
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            settings |= flat(value, f"{prefix}{name}.")
-        else:
-            settings[f"{prefix}{name}"] = value
-    return settings
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:

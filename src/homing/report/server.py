@@ -144,7 +144,7 @@ def watch_runs(
         find_runs(missing)  # names what is wrong, unless they are patterns that fit
     with make_server(Live(places, by, title), port) as server:
         address = f"http://{HOST}:{server.server_address[1]}/"
-        print(f"{address} shows {', '.join(map(str, places))} as it grows; only this machine can open it")
+        print(f"{address} shows {', '.join(map(str, places))} and follows it; only this machine can open it")
         print("Ctrl-C ends it", flush=True)
         if browser and _has_screen():
             webbrowser.open(address)

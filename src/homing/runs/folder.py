@@ -53,10 +53,12 @@ def write_with(path: Path, write: Callable[[BinaryIO], object], parents: bool = 
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-    except OSError as error:
+    except BaseException as error:  # also an interrupt
         with contextlib.suppress(OSError):
             draft.unlink()
-        raise WriteError(f"cannot write {path}: {error.strerror}{fix}") from error
+        if isinstance(error, OSError):
+            raise WriteError(f"cannot write {path}: {error.strerror}{fix}") from error
+        raise
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -94,7 +96,7 @@ class RunFolder:
         """Refuse a folder that holds something."""
         if (self.path / CONFIG).exists():
             raise ConfigError(
-                f"{self.path} holds a run already; go on with `homing resume {self.path}` "
+                f"{self.path} holds a run already; continue it with `homing resume {self.path}` "
                 "or choose another --out"
             )
         if self.path.exists() and not self.path.is_dir():
@@ -109,7 +111,7 @@ class RunFolder:
             command = content.get("go_on") if isinstance(content, dict) else None
             raise ConfigError(
                 f"{self.path} is trained together with other runs of a study; "
-                f"go on with: {command if isinstance(command, str) else 'homing study run'}"
+                f"continue with: {command if isinstance(command, str) else 'homing study run'}"
             )
 
     @contextlib.contextmanager

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+import secrets
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 from homing.config.run import RunConfig, SaveConfig, to_json
-from homing.errors import ConfigError
-from homing.runs.folder import Row
+from homing.errors import ConfigError, HomingError
+from homing.runs.folder import write_json
+from homing.runs.strict_json import describe, read_json
+from homing.runs.validation import COLUMNS, Row
 
-# Columns that say where a row belongs, not what was measured.
-PLACES = ("seed", "iteration", "step", "updates", "finite")
+WANDB_ID = "wandb.json"
+_WANDB_RUN = re.compile(r"(?:offline-)?run-(\d{8}_\d{6})-(.+)")
 
 
 class Tracker(Protocol):
@@ -26,7 +30,7 @@ def values(rows: Sequence[Row], summary: dict[str, dict[str, float]]) -> dict[st
     scalars = {name: stats["iqm"] for name, stats in summary.items()}
     for row in rows:
         # What is no number, such as the table of metrics by goal, has no curve.
-        plain = {name: v for name, v in row.items() if isinstance(v, int | float) and name not in PLACES}
+        plain = {name: v for name, v in row.items() if isinstance(v, int | float) and name not in COLUMNS}
         scalars |= {f"{name}/seed_{row['seed']}": v for name, v in plain.items()}
     return scalars
 
@@ -49,14 +53,14 @@ class TensorBoard:
 
 
 class WandB:
-    """Weights & Biases; the folder's name is the run's id, so that a resumed run goes on there."""
+    """Weights & Biases; the run's id is kept in its folder, so that a resumed run goes on there."""
 
     def __init__(self, folder: Path, config: RunConfig):
         import wandb
 
         self._run = wandb.init(
             project="homing",
-            id=folder.name,
+            id=wandb_id(folder),
             name=folder.name,
             dir=str(folder),
             config=to_json(config),
@@ -69,6 +73,31 @@ class WandB:
 
     def close(self) -> None:
         self._run.finish()
+
+
+def wandb_id(folder: Path) -> str:
+    """The id of a run at Weights & Biases: random, and the same whenever the run is resumed."""
+    path = folder / WANDB_ID
+    if not path.exists():
+        found = _logged_id(folder) or secrets.token_hex(8)
+        write_json(path, {"id": found})
+        return found
+    content = read_json(path)
+    found = content.get("id") if isinstance(content, dict) else None
+    if not isinstance(found, str) or not found:
+        raise HomingError(
+            f"cannot use {path}: its id is {describe(found)}, not a string; put it back from a copy, or remove it: "
+            "the run is then logged under the id of its wandb folder, or a new one"
+        )
+    return found
+
+
+def _logged_id(folder: Path) -> str | None:
+    """The id under which a run was last logged, by the names in W&B's own folder."""
+    found = [
+        match.groups() for path in folder.glob("wandb/*run-*") if (match := _WANDB_RUN.fullmatch(path.name))
+    ]
+    return max(found)[1] if found else None
 
 
 def check_installed(save: SaveConfig) -> None:
@@ -95,4 +124,4 @@ def _installed(module: str) -> bool:
     return module in sys.modules or importlib.util.find_spec(module) is not None
 
 
-__all__ = ["TensorBoard", "Tracker", "WandB", "check_installed", "trackers", "values"]
+__all__ = ["TensorBoard", "Tracker", "WandB", "check_installed", "trackers", "values", "wandb_id"]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from homing.config.run import RunConfig, from_json, to_json
 from homing.errors import ConfigError, HomingError
 from homing.runs.folder import Row
+from homing.runs.strict_json import flat
 
 FIXED = ("agent", "seeds")
 """Settings that name what a checkpoint holds: with others it would be another run."""
@@ -47,7 +48,7 @@ class FolderRecord:
     """Rows of metrics up to the checkpoint's iteration."""
     rows_digest: str
     best: float | None
-    """Score of policies/best.npz; None before the first evaluation."""
+    """Score of policies/best.safetensors; None before the first evaluation."""
     diverged: Sequence[int]
 
     @classmethod
@@ -86,19 +87,9 @@ def changed_settings(saved: Mapping[str, Any], config: RunConfig) -> list[Change
     """Settings that differ, by their path in config.json."""
     with contextlib.suppress(HomingError, KeyError, TypeError):
         saved = plain_settings(from_json(saved))  # settings that are newer than the run have their defaults
-    old, new = _flat(saved), _flat(plain_settings(config))
+    old, new = flat(saved), flat(plain_settings(config))
     names = dict.fromkeys([*old, *new])
     return [Change(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat
 
 
 def check_settings(
@@ -114,7 +105,7 @@ def check_settings(
             "or start another run with `homing train`"
         )
     if learning and not accept:
-        way = f", or go on with the changes: {accept_command}" if accept_command else ""
+        way = f", or continue with the changes: {accept_command}" if accept_command else ""
         raise ConfigError(f"{where} was changed since the last checkpoint: {listed}. Put it back{way}")
     return list(changes)
 

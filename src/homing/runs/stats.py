@@ -226,4 +226,5 @@ def interval_caveat(seeds: int) -> str | None:
     """
     if not 1 < seeds < FEW_SEEDS:
         return None
-    return f"the interval of {seeds} seeds is too narrow: it covers at most {1 - 2.0 ** (1 - seeds):.0%}, not 95 %"
+    most = 100 * (1 - 2.0 ** (1 - seeds))
+    return f"the interval of {seeds} seeds is too narrow: it covers at most {most:.0f} %, not 95 %"

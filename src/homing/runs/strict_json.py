@@ -7,7 +7,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -86,6 +86,17 @@ def describe(value: Any) -> str:
         return "an object" if isinstance(value, dict) else "a list"
     text = json.dumps(value)
     return text if len(text) <= 40 else text[:37] + "..."
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted names; an empty part has none."""
+    settings: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            settings |= flat(value, f"{prefix}{name}.")
+        else:
+            settings[f"{prefix}{name}"] = value
+    return settings
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -186,7 +186,7 @@ class _Digest:
 
 
 def not_a_policy(path: Path) -> DamagedFile:
-    return DamagedFile(f"{path} is no policy file; `homing export RUN --out FILE{SUFFIX}` makes one")
+    return DamagedFile(f"{path} is not a policy file; `homing export RUN --out FILE{SUFFIX}` makes one")
 
 
 def _entry(name: str, entry: Any) -> Place:

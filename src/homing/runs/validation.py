@@ -37,7 +37,7 @@ def is_metric(value: Any) -> bool:
     return math.isfinite(value) and abs(value) <= MAX_METRIC
 
 
-TEXT = Check("a text", lambda v: isinstance(v, str))
+TEXT = Check("a string", lambda v: isinstance(v, str))
 COUNT = Check("a whole number from 0", is_count)
 SEED = Check(f"a seed from 0 to {MAX_SEED}", lambda v: is_count(v, MAX_SEED))
 FLAG = Check("true or false", lambda v: isinstance(v, bool))
@@ -78,7 +78,7 @@ SESSION: dict[str, Check] = {
     "cpu_cores": COUNT,
     "iteration": COUNT,
     "missing_rows": COUNT,
-    "versions": each(TEXT, "an object of version texts"),
+    "versions": each(TEXT, "an object of version strings"),
     "git": each(_COMMIT, "an object of commits"),
 }
 _STATISTICS = each(each(METRIC, ""), "an object of statistics")
@@ -123,10 +123,10 @@ def read_rows(path: Path, required: Sequence[str] = ("seed", "step")) -> list[Ro
         try:
             row = parse_json(line)
         except ValueError as error:
-            raise _bad_line(path, number, f"is no JSON ({error})") from None
+            raise _bad_line(path, number, f"is not JSON ({error})") from None
         wrong = row_fault(row, required)
         if wrong:
-            raise _bad_line(path, number, f"is no row of metrics: {wrong}")
+            raise _bad_line(path, number, f"is not a row of metrics: {wrong}")
         rows.append(row)
     return rows
 
@@ -163,4 +163,4 @@ def _bad_line(path: Path, number: int, what: str) -> HomingError:
 
 
 def _invalid(path: Path, what: str) -> HomingError:
-    return HomingError(f"cannot use {path}: {what}; {RESTORE}, or rename it: the run goes on without it")
+    return HomingError(f"cannot use {path}: {what}; {RESTORE}, or rename it: the run continues without it")

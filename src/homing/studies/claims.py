@@ -43,7 +43,7 @@ class Claim:
 
     def is_alive(self) -> bool:
         """Whether its process may still be training."""
-        if self.machine == machine() and not _exists(self.process):
+        if self.machine == machine() and not exists(self.process):
             return False
         try:
             return _now(self.path.parent) - self.path.stat().st_mtime < self.dead_after
@@ -159,7 +159,8 @@ def _number(path: Path) -> int:
     return int(path.name.partition(".")[0])
 
 
-def _exists(process: int) -> bool:
+def exists(process: int) -> bool:
+    """Whether a process of this machine is alive."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

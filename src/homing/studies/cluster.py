@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from homing.errors import ConfigError, HomingError
+from homing.errors import ConfigError, HomingError, shown
+from homing.studies import claims
 from homing.studies.folder import ProgramFolder, StudyFolder
 
 if TYPE_CHECKING:
@@ -65,8 +67,8 @@ class Task:
         """Resubmit the same task; its progress is in the program's checkpoint."""
         from submitit.helpers import DelayedSubmission
 
-        state = self.program.state()
-        self.program.write_state("queued", **{k: v for k, v in state.items() if k != "status"})
+        state = {k: v for k, v in self.program.state().items() if k != "status"}
+        self.program.write_state("queued", **state | _controller(os.getppid()))
         return DelayedSubmission(Task(self.study, self.id, self.cpu))
 
     @contextlib.contextmanager
@@ -108,20 +110,31 @@ def make_executor(kind: str, folder: Path, options: Mapping[str, Any]) -> Any:
     return executor
 
 
+def check_options(executor: str, options: Mapping[str, Any], wait: bool) -> None:
+    """Refuse options of a cluster that cannot work, before anything is written."""
+    limit = options.get("array_parallelism", 1)
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        raise ConfigError(
+            f"array_parallelism is {shown(limit)}; it must be at least 1, a whole number such as 8"
+        )
+    if executor != "submitit-local":
+        return
+    if not wait:
+        raise ConfigError("submitit-local jobs end with this process, so it has to wait for them")
+    for name in LOCAL:
+        if not isinstance(options.get(name, 1), (int, float)):
+            raise ConfigError(f"{name} is {shown(options[name])}; it must be a number")
+
+
 def run(
     folder: StudyFolder, programs: Sequence[ProgramFolder], where: Where, say: Callable[[str], None]
 ) -> int:
     """Submit programs and wait for them if `where.wait`; returns the signal that ended the wait, or 0."""
     options = dict(where.cluster)
-    limit = int(options.get("array_parallelism", where.workers or DEFAULTS["array_parallelism"]))
-    if limit < 1:
-        raise ConfigError(f"array_parallelism is {limit}; it must be at least 1")
-    options["array_parallelism"] = limit
+    limit = options.setdefault("array_parallelism", where.workers or DEFAULTS["array_parallelism"])
     executor = make_executor(where.executor, folder.path / "cluster", options)
     if where.executor == "slurm":
         jobs: SlurmJobs | LocalJobs = SlurmJobs(executor, where.cpu)
-    elif not where.wait:
-        raise ConfigError("submitit-local jobs end with this process, so it has to wait for them")
     else:
         jobs = LocalJobs(executor, limit, where.cpu)
     jobs.submit(folder, programs, say)
@@ -153,14 +166,19 @@ class SlurmJobs:
 
     def alive(self) -> set[str]:
         """Ids of programs whose job is pending or running."""
-        queue = _queue(self.jobs.values())
-        return {id for id, job in self.jobs.items() if job in queue}
+        live = queue(self.jobs.values())
+        return {id for id, job in self.jobs.items() if job in live}
 
     def step(self) -> None:
         """Slurm itself enforces the limit on parallel jobs."""
 
 
-def _queue(jobs: Iterable[str]) -> set[str]:
+def has_squeue() -> bool:
+    """Whether this machine can ask Slurm for its queue."""
+    return shutil.which("squeue") is not None
+
+
+def queue(jobs: Iterable[str]) -> set[str]:
     """The subset of jobs that are pending or running; all of them if squeue does not answer."""
     jobs = list(jobs)
     arrays = ",".join(sorted({job.split("_")[0] for job in jobs}))
@@ -187,23 +205,29 @@ class LocalJobs:
     def submit(
         self, folder: StudyFolder, programs: Sequence[ProgramFolder], say: Callable[[str], None]
     ) -> None:
-        """Queue all programs and submit the first ones."""
-        for program in programs:
-            program.write_state("queued", attempts=program.state().get("attempts", 0))
+        """Submit the first programs; the others keep their state until it is their turn."""
         self.waiting = [(folder, program) for program in programs]
         self.step()
 
     def step(self) -> None:
-        """Submit queued programs, up to the limit."""
+        """Submit programs that wait, up to the limit."""
         running = [job for job in self.jobs.values() if not job.done()]
         for folder, program in self.waiting[: max(self.limit - len(running), 0)]:
-            self.jobs[program.id] = self.executor.submit(Task(str(folder.path), program.id, self.cpu))
+            job = self.executor.submit(Task(str(folder.path), program.id, self.cpu))
+            attempts = program.state().get("attempts", 0)
+            program.write_state("queued", attempts=attempts, **_controller(int(job.job_id)))
+            self.jobs[program.id] = job
             self.waiting = self.waiting[1:]
 
     def alive(self) -> set[str]:
-        """Ids of programs that are queued or running."""
-        queued = {program.id for _, program in self.waiting}
-        return queued | {id for id, job in self.jobs.items() if not job.done()}
+        """Ids of programs that wait, are queued or run."""
+        waiting = {program.id for _, program in self.waiting}
+        return waiting | {id for id, job in self.jobs.items() if not job.done()}
+
+
+def _controller(process: int) -> dict[str, Any]:
+    """The process that starts a local job, and its machine."""
+    return {"process": process, "machine": claims.machine()}
 
 
 def _wait(
@@ -232,7 +256,7 @@ def _wait(
                     del pending[id]
                     say(line(folder, program))
     except KeyboardInterrupt:
-        say("stopped waiting; the jobs continue")
+        say("stopped waiting; jobs that are submitted continue")
         return signal.SIGINT
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
 import json
@@ -89,6 +90,11 @@ class StudyFolder:
         """The command that continues the study."""
         return f"homing study run {self.path}"
 
+    @property
+    def work(self) -> str:
+        """The command that starts a worker."""
+        return f"homing study work {self.path}"
+
     # The study and its scale.
 
     def begin(self, study: spec.Study, choice: Choice) -> None:
@@ -108,6 +114,15 @@ class StudyFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         write_whole(self.path / STUDY, study.text)
         write_json(self.path / CHOICE, wanted)
+
+    def name(self) -> str | None:
+        """The name of the study; None if the folder holds none, or one that cannot be read."""
+        if not (self.path / STUDY).is_file():
+            return None
+        with contextlib.suppress(HomingError):
+            stored = _read(self.path / CHOICE)
+            return stored.get("name") if isinstance(stored, dict) else None
+        return None
 
     def study(self) -> spec.Study:
         """The parsed study file."""

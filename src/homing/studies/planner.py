@@ -13,7 +13,7 @@ from homing.config.plan import Schedule, human_bytes
 from homing.config.run import RunConfig
 from homing.errors import ConfigError
 from homing.studies import speeds
-from homing.studies.points import Point
+from homing.studies.points import Point, part_of
 from homing.studies.programs import Machine, Program, StudyPlan
 from homing.training.build import Parts, build
 from homing.training.population import can_vary, differing, shape_of
@@ -52,7 +52,7 @@ class _Builder:
         key = repr(
             [
                 getattr(config, name)
-                for name in ("agent", "env", "eval_env", "episode_length", "physics", "env_options")
+                for name in ("agent", "env", "eval_env", "episode_length", "physics", "reward", "env_options")
             ]
             + [config.train.num_envs, config.train.eval_envs]
         )
@@ -108,17 +108,7 @@ def _most_seeds(config: RunConfig, plan: Schedule, machine: Machine) -> int | No
 def _split(point: Point, limit: int) -> list[Point]:
     """The run itself, or parts of at most `limit` seeds, each with its own folder."""
     seeds = point.config.seeds
-    if len(seeds) <= limit:
-        return [point]
-    parts = [seeds[first : first + limit] for first in range(0, len(seeds), limit)]
-    return [
-        Point(
-            point.labels,
-            f"{point.name}.seeds_{part[0]}-{part[-1]}",
-            dataclasses.replace(point.config, seeds=part),
-        )
-        for part in parts
-    ]
+    return [part_of(point, seeds[first : first + limit]) for first in range(0, len(seeds), limit)]
 
 
 def _program(points: Sequence[Point], plan: Schedule) -> Program:

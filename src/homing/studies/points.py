@@ -12,15 +12,29 @@ from typing import Any
 from homing.config.parsing import parse_count, parse_ratio
 from homing.config.presets import DEFAULT
 from homing.config.run import RunConfig, SaveConfig, parse_seeds, run_config, setting_names
-from homing.errors import ConfigError, HomingError, unknown
+from homing.errors import ConfigError, HomingError, shown, unknown
 from homing.networks import NetConfig
 from homing.studies.spec import Changes, Labels, Study
 
 # Fields of a RunConfig that a study may set, besides the settings of training and agent.
-RUN_FIELDS = ("agent", "env", "preset", "seeds", "eval_env", "episode_length", "physics", "env_options")
+RUN_FIELDS = (
+    "agent",
+    "env",
+    "preset",
+    "seeds",
+    "eval_env",
+    "episode_length",
+    "physics",
+    "reward",
+    "env_options",
+)
+NAMES = ("agent", "env", "preset", "eval_env", "physics", "reward")
+"""The fields that hold a name."""
 # A study has many runs: checkpoints are only kept for resuming.
 SAVE: Changes = {"keep_checkpoints": 1, "final_checkpoint": False, "tensorboard": "off"}
 
+PART = ".seeds_"
+"""Between a run's name and the seeds of a part of it."""
 MIN_ITERATIONS = 16
 MIN_ENVS, MIN_EVAL_ENVS = 16, 8
 MIN_EVALUATIONS = 4
@@ -67,6 +81,8 @@ def points(study: Study, choice: Choice | None = None) -> list[Point]:
             where = ", ".join(f"{axis} = {label}" for axis, label in labels.items())
             raise ConfigError(f"study {study.name} at {where}: {error}") from None
         made.append(Point(labels, slug(labels), config))
+    if not made:
+        raise ConfigError(f"study {study.name} has no runs: its [[skip]] rules leave out the whole grid")
     for name in choice.changes:
         if name.partition(".")[0] not in known:
             raise unknown("setting", name, known)
@@ -104,6 +120,19 @@ def parse_only(asked: Sequence[str]) -> dict[str, list[str]]:
     return only
 
 
+def part_of(point: Point, seeds: tuple[int, ...]) -> Point:
+    """The point with some of its seeds, in a folder of its own; the point itself if they are all."""
+    if seeds == point.config.seeds:
+        return point
+    name = f"{base_of(point.name)}{PART}{seeds[0]}-{seeds[-1]}"
+    return Point(point.labels, name, dataclasses.replace(point.config, seeds=seeds))
+
+
+def base_of(name: str) -> str:
+    """The name of the run that a folder is of, or is a part of."""
+    return name.partition(PART)[0]
+
+
 def slug(labels: Labels) -> str:
     """A folder name from labels, such as ant-dpo."""
     text = "-".join(_readable(axis, label) for axis, label in labels.items())
@@ -128,6 +157,11 @@ def _config(changes: Changes, choice: Choice) -> RunConfig:
     for needed in ("agent", "env"):
         if needed not in fields:
             raise ConfigError(f"no {needed} is given, neither in [run] nor in the grid")
+    for name in NAMES:
+        if isinstance(fields.get(name), list):
+            raise ConfigError(f"{name} is a list; [run] takes one name, and [grid] a list of them")
+        if not isinstance(fields.get(name, ""), str):
+            raise ConfigError(f"{name} must be a string, not {shown(fields[name])}")
     requested = fields.pop("seeds", 1)
     seeds = parse_seeds(requested if choice.seeds is None else choice.seeds)
     agent, env, name = fields.pop("agent"), fields.pop("env"), fields.pop("preset", DEFAULT)
@@ -144,23 +178,38 @@ def _config(changes: Changes, choice: Choice) -> RunConfig:
 
 
 def changed_parts(config: RunConfig, settings: Mapping[str, Any]) -> Changes:
-    """Changes by field; `critic_net.width` changes one network, `net.width` all networks of the agent."""
+    """Changes by field; `critic_net.width` changes one network, `net.width` all networks of the agent.
+
+    A table of settings, `critic_net = { width = 64 }`, does the same.
+    """
     changes: Changes = {}
+    nets: dict[str, Changes] = {name: {} for name in _networks(config)}
     for name, value in settings.items():
         head, _, tail = name.partition(".")
-        if not tail:
+        if not tail and not (isinstance(value, Mapping) and head in ("net", *nets)):
             changes[name] = _typed(config, name, value)
             continue
-        nets = _networks(config)
         if head != "net" and head not in nets:
             raise unknown("network", head, ["net", *nets])
-        known = typing.get_type_hints(NetConfig)
-        if tail not in known:
-            raise unknown("setting of a network:", tail, known)
+        given = _net_settings({tail: value} if tail else value)
         for field in nets if head == "net" else (head,):
-            old = changes.get(field, getattr(config.settings, field))
-            changes[field] = dataclasses.replace(old, **{tail: _number(known[tail], value)})
-    return changes
+            nets[field] |= given
+    # All settings of a network at once: one alone may not go with the preset's others.
+    replaced = {
+        field: dataclasses.replace(getattr(config.settings, field), **given)
+        for field, given in nets.items()
+        if given
+    }
+    return replaced | changes
+
+
+def _net_settings(given: Mapping[str, Any]) -> Changes:
+    """Settings of a network, checked and converted to their types."""
+    known = typing.get_type_hints(NetConfig)
+    for name in given:
+        if name not in known:
+            raise unknown("setting of a network:", name, known)
+    return {name: _number(known[name], value, name) for name, value in given.items()}
 
 
 def _networks(config: RunConfig) -> list[str]:
@@ -169,11 +218,9 @@ def _networks(config: RunConfig) -> list[str]:
 
 
 def _typed(config: RunConfig, name: str, value: Any) -> Any:
-    """A value converted to its field's type: `50M` to an int, `1/16` to a ratio, a table to a network."""
+    """A value converted to its field's type: `50M` to an int, `1/16` to a ratio."""
     for part in (config.train, config.settings, SaveConfig()):
         kind = typing.get_type_hints(type(part)).get(name)
-        if kind is NetConfig and isinstance(value, Mapping):
-            return dataclasses.replace(getattr(part, name), **value)
         if kind is not None:
             return _number(kind, value, name)
     return value  # `run_config` raises for unknown names

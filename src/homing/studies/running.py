@@ -10,10 +10,11 @@ from typing import Any
 from homing.errors import ConfigError
 from homing.runs.folder import RunFolder
 from homing.runs.progress import human_time, make_progress
-from homing.studies import planner, spec
+from homing.studies import cluster, planner, spec
 from homing.studies.folder import ProgramFolder, StudyFolder
-from homing.studies.points import Choice, Point, points, selected
+from homing.studies.points import Choice, Point, base_of, points, selected
 from homing.studies.pool import Pool, local_machine
+from homing.studies.remaining import finished_runs, missing, queued, run_seeds
 
 Say = Callable[[str], None]
 
@@ -38,6 +39,7 @@ class Where:
 
         if self.executor not in EXECUTORS:
             raise unknown("executor", self.executor, EXECUTORS)
+        cluster.check_options(self.executor, self.cluster, self.wait)
 
 
 EXECUTORS = ("local", "workers", "slurm", "submitit-local")
@@ -51,8 +53,13 @@ def default_folder(name: str, choice: Choice) -> Path:
     return Path("studies") / "-".join(parts)
 
 
-def opened(name: str, choice: Choice | None, out: Path | None) -> StudyFolder:
-    """The folder of a study to run: an existing folder, or a new one for a study's name."""
+def opened(
+    name: str, choice: Choice | None, out: Path | None, only: Mapping[str, Sequence[str]] | None = None
+) -> StudyFolder:
+    """The folder of a study to run: an existing folder, or a new one for a study's name.
+
+    only: labels that select runs, checked before anything is written
+    """
     if Path(name).is_dir():
         if out is not None and out.absolute() != Path(name).absolute():
             raise ConfigError(f"{name} is a study's folder; continue it without --out")
@@ -61,7 +68,7 @@ def opened(name: str, choice: Choice | None, out: Path | None) -> StudyFolder:
             raise ConfigError(f"{name} has its own scale, seeds and settings; omit them to continue")
         return folder
     study, choice = spec.load(name), choice or Choice()
-    points(study, choice)  # validates before anything is written
+    selected(points(study, choice), only or {})  # validates before anything is written
     folder = StudyFolder(out or default_folder(study.name, choice))
     folder.begin(study, choice)
     return folder
@@ -71,8 +78,9 @@ def found(name: str, out: Path | None = None) -> StudyFolder:
     """The folder of a study that has been run."""
     if out is not None or Path(name).is_dir():
         return StudyFolder.existing(out or name)
-    candidates = Path("studies").glob(f"{spec.load(name).name.replace('/', '-')}*/study.toml")
-    folders = sorted(path.parent for path in candidates)
+    wanted = spec.load(name).name
+    candidates = (path.parent for path in Path("studies").glob("*/study.toml"))
+    folders = sorted(path for path in candidates if StudyFolder(path).name() == wanted)
     if len(folders) == 1:
         return StudyFolder.existing(folders[0])
     if not folders:
@@ -83,7 +91,7 @@ def found(name: str, out: Path | None = None) -> StudyFolder:
 def machine_of(where: Where) -> tuple[planner.Machine, list[dict[str, str]]]:
     """The machine that programs will run on, and the environment variables of local workers."""
     if where.executor == "slurm":
-        limit = int(where.cluster.get("array_parallelism", 1) or 1)
+        limit = where.cluster.get("array_parallelism", 1)
         return planner.Machine("the cluster's device", where.memory, limit), []
     if where.executor == "workers":
         return planner.Machine("a worker's device", where.memory, where.workers or 1), []
@@ -94,11 +102,10 @@ def machine_of(where: Where) -> tuple[planner.Machine, list[dict[str, str]]]:
 def prepare(
     folder: StudyFolder, chosen: Sequence[Point], where: Where, say: Say
 ) -> tuple[planner.StudyPlan, list[ProgramFolder]]:
-    """Plan the remaining runs and write the plan; programs that have started are kept."""
+    """Plan the remaining seeds of runs and write the plan; programs that have started are kept."""
     started = [program for program in folder.programs() if not _is_unstarted(folder, program)]
-    taken = {name for program in started for name in program.runs}
     wanted = {point.name for point in chosen}
-    fresh = [point for point in chosen if not _taken(point.name, taken)]
+    fresh = missing(chosen, run_seeds(folder, (name for program in started for name in program.runs)))
     machine, _ = machine_of(where)
     made = planner.plan(fresh, machine, where.population, say) if fresh else planner.StudyPlan((), machine)
     for program in made.programs:
@@ -106,7 +113,7 @@ def prepare(
             folder.add_run(point)
         folder.add_program(program.id, [point.name for point in program.points])
     new = [folder.program(program.id) for program in made.programs]
-    old = [program for program in started if any(_base(name) in wanted for name in program.runs)]
+    old = [program for program in started if any(base_of(name) in wanted for name in program.runs)]
     return made, [*old, *new]
 
 
@@ -116,14 +123,6 @@ def _is_unstarted(folder: StudyFolder, program: ProgramFolder) -> bool:
     if unstarted:
         (program.path / "program.json").unlink(missing_ok=True)
     return unstarted
-
-
-def _base(name: str) -> str:
-    return name.partition(".seeds_")[0]
-
-
-def _taken(name: str, taken: set[str]) -> bool:
-    return name in {_base(run) for run in taken}
 
 
 def chosen_points(
@@ -142,15 +141,18 @@ def run(
     say: Say,
     retry: bool = False,
     going_on: bool = False,
+    fresh: bool = False,
 ) -> int:
     """Run the remaining programs of a study; returns the exit code, 1 after a failure, 128 + n after a signal.
 
+    retry:    run failed programs instead
     going_on: without labels, continue the runs that were requested before
+    fresh:    delete the checkpoints of the programs to retry
     """
     with RunFolder(folder.path).held():
         chosen = chosen_points(folder, only, going_on or retry)
         if retry:
-            return _retry(folder, {point.name for point in chosen}, where, say)
+            return _retry(folder, {point.name for point in chosen}, where, say, fresh)
         return _run(folder, chosen, where, say)
 
 
@@ -160,21 +162,33 @@ def _run(folder: StudyFolder, chosen: Sequence[Point], where: Where, say: Say) -
     if made.programs:
         say(str(made))
     statuses = {program.id: folder.status(program) for program in programs}
-    excluded = ("finished", "failed", "running", "queued")
-    left = [program for program in programs if statuses[program.id] not in excluded]
+    held = queued(folder, programs, where.executor)
+    excluded = ("finished", "failed", "running")
+    left = [p for p in programs if statuses[p.id] not in excluded and p.id not in held.ids]
     count = list(statuses.values()).count
     say(f"{count('finished')} programs are finished, {len(left)} remain; results in {folder.path}")
+    if count("running"):
+        say(f"{count('running')} are running; check them with: homing study status {folder.path}")
+    for text in held.lines(folder):
+        say(text)
     if count("failed"):
         say(f"{count('failed')} failed before; retry with: homing study retry {folder.path}")
     signum = _execute(folder, left, where, say) if left else 0
     return _ending(folder, programs, say, signum)
 
 
-def _retry(folder: StudyFolder, names: set[str], where: Where, say: Say) -> int:
-    failed = [program for program in folder.programs() if folder.status(program) == "failed"]
-    wanted = [program for program in failed if any(_base(name) in names for name in program.runs)]
-    say(f"retrying {len(wanted)} programs" if wanted else "no program has failed")
-    signum = _execute(folder, wanted, where, say) if wanted else 0
+def _retry(folder: StudyFolder, names: set[str], where: Where, say: Say, fresh: bool) -> int:
+    programs = [p for p in folder.programs() if any(base_of(name) in names for name in p.runs)]
+    wanted = [program for program in programs if folder.status(program) == "failed"]
+    if not wanted:
+        say("no program has failed")
+        if unfinished := len(names - finished_runs(folder)):
+            say(f"{unfinished} runs are not finished; continue with: {folder.go_on}")
+        return 0
+    say(f"retrying {len(wanted)} programs")
+    for program in wanted if fresh else ():
+        program.forget_checkpoints()
+    signum = _execute(folder, wanted, where, say)
     return _ending(folder, wanted, say, signum)
 
 
@@ -184,8 +198,6 @@ def _execute(folder: StudyFolder, left: Sequence[ProgramFolder], where: Where, s
 
         return shared.open_programs(folder, left, where, say)
     if where.executor != "local":
-        from homing.studies import cluster
-
         return cluster.run(folder, left, where, say)
     if where.workers == 0:
         return _run_here(folder, left, where, say)
@@ -226,7 +238,7 @@ def _ending(folder: StudyFolder, programs: Sequence[ProgramFolder], say: Say, si
     if failed:
         say(f"{len(failed)} programs failed; retry with: homing study retry {folder.path}")
         return 1
-    if all(status == "finished" for status in statuses):
+    if statuses and all(status == "finished" for status in statuses):
         say(f"finished; make the report with: homing study report {folder.path}")
     return 0
 
@@ -234,7 +246,7 @@ def _ending(folder: StudyFolder, programs: Sequence[ProgramFolder], say: Say, si
 def line(folder: StudyFolder, program: ProgramFolder) -> str:
     """The status of a program in one line, followed by its error."""
     status = folder.status(program)
-    text = f"{status:11s} {program.id} ({len(program.runs)} runs)"
+    text = f"{status:11s} {program.id} ({len(program.runs)} {'run' if len(program.runs) == 1 else 'runs'})"
     if status == "failed":
         error = program.state().get("error", "")
         return text + "".join(f"\n    {part}" for part in error.splitlines())
@@ -257,12 +269,12 @@ def status(folder: StudyFolder) -> dict[str, Any]:
     """The status of a study as plain values."""
     programs = folder.programs()
     statuses = [folder.status(program) for program in programs]
-    runs = folder.runs()
+    asked = folder.asked()
     return {
         "study": folder.study().name,
         "folder": str(folder.path),
-        "runs": len(folder.asked()),
-        "runs_finished": len({_base(run.path.name) for run in runs if run.summary() is not None}),
+        "runs": len(asked),
+        "runs_finished": len(finished_runs(folder).intersection(asked)),
         "counts": {name: statuses.count(name) for name in sorted(set(statuses))},
         "programs": [
             {"id": program.id, "runs": list(program.runs), "progress": progress(folder, program)}
@@ -271,10 +283,3 @@ def status(folder: StudyFolder) -> dict[str, Any]:
             for program, status in zip(programs, statuses, strict=True)
         ],
     }
-
-
-def forget_failed(folder: StudyFolder) -> None:
-    """Delete the checkpoints of failed programs."""
-    for program in folder.programs():
-        if folder.status(program) == "failed":
-            program.forget_checkpoints()

@@ -30,14 +30,9 @@ def open_programs(
 ) -> int:
     """Put programs into the queue that workers take from; returns the signal that ended the wait, or 0."""
     for program in programs:
-        program.write_state("queued", attempts=0)
-    say(f"{len(programs)} programs are open; start workers, on any machine, with:\n  {command(folder)}")
+        program.write_state("queued", attempts=0, queue="workers")
+    say(f"{len(programs)} programs are open; start workers, on any machine, with:\n  {folder.work}")
     return _wait(folder, programs, say) if where.wait else 0
-
-
-def command(folder: StudyFolder) -> str:
-    """The command that starts a worker."""
-    return f"homing study work {folder.path}"
 
 
 def _wait(folder: StudyFolder, programs: Sequence[ProgramFolder], say: Callable[[str], None]) -> int:
@@ -76,7 +71,7 @@ class Worker:
         signum = pool.serve(self._next, lambda: not self.left, self._ended)
         failed = [program for program in self.folder.programs() if self.folder.status(program) == "failed"]
         if signum:
-            self.say(f"stopped; other workers go on, and so does: {command(self.folder)}")
+            self.say(f"stopped; other workers continue. To join them again: {self.folder.work}")
             return 128 + signum
         self.say(f"nothing is left; make the report with: homing study report {self.folder.path}")
         return 1 if failed else 0

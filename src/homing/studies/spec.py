@@ -10,12 +10,18 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from homing.errors import ConfigError, unknown
+from homing.errors import ConfigError, HomingError, shown, unknown
 
 Labels = dict[str, Any]
 Changes = dict[str, Any]
 
 KEYS = ("title", "about", "claims", "run", "grid", "where", "skip", "figure")
+TABLES = {
+    "run": "agent = 'crl'",
+    "grid": "env = ['ant', 'humanoid']",
+    "figure": "kind = 'curves'",
+}
+"""Keys that are tables, each with a line that it may have."""
 # Columns of the table, which cannot be names of axes.
 RESERVED = ("study", "run", "seed", "iteration", "step", "updates", "finite", "machine")
 
@@ -132,12 +138,13 @@ def parse(text: str, name: str) -> Study:
         raise ConfigError(f"study {name}: {error}") from None
     try:
         return _study(table, name, text)
-    except ConfigError as error:
+    except HomingError as error:
         raise ConfigError(f"study {name}: {error}") from None
 
 
 def _study(table: dict[str, Any], name: str, text: str) -> Study:
     _check_names("key of a study", table, KEYS)
+    _check_types(table)
     grid = {axis: _axis(axis, values) for axis, values in table.get("grid", {}).items()}
     if not grid:
         raise ConfigError("it has no [grid]; a grid with one value, for instance env = ['ant'], is one run")
@@ -165,25 +172,71 @@ def _axis(axis: str, values: Any) -> dict[Any, Changes]:
         raise ConfigError(f"an axis cannot be called {axis}: the table has a column of that name")
     if isinstance(values, Mapping) and values:
         if bad := [label for label, changes in values.items() if not isinstance(changes, Mapping)]:
-            raise ConfigError(f"grid.{axis}.{bad[0]} must be a table of settings, such as {{ gamma = 0.9 }}")
+            raise ConfigError(
+                f"grid.{axis}.{bad[0]} must be a table of settings, such as {{ gamma = 0.9 }}; "
+                f'an axis with a dot in its name has quotes: "{axis}.{bad[0]}" = [...]'
+            )
         return {label: dict(changes) for label, changes in values.items()}
     if isinstance(values, list) and values:
-        if len({repr(value) for value in values}) < len(values):
+        if bad := [value for value in values if isinstance(value, (list, dict))]:
+            raise ConfigError(
+                f"grid.{axis} has {shown(bad[0])} among its values, and a list or table cannot label a run; "
+                f"name the variants: [grid.{axis}], with a line such as first = {{ {_toml(axis, bad[0])} }}"
+            )
+        if len(set(values)) < len(values):
             raise ConfigError(f"grid.{axis} contains a value twice")
         return {value: {axis: value} for value in values}
-    raise ConfigError(f"grid.{axis} must be a list of values or a table of variants")
+    raise ConfigError(
+        f"grid.{axis} must be a list of values, such as {axis} = [...], or a table of named variants"
+    )
 
 
-def _rule(rule: Mapping[str, Any], grid: Mapping[str, Any]) -> Rule:
-    if not isinstance(rule.get("when"), Mapping):
+def _toml(name: str, value: Any) -> str:
+    """A setting as a study file has it."""
+    if isinstance(value, dict):
+        return f"{name} = {{ {', '.join(_toml(key, each) for key, each in value.items())} }}"
+    if isinstance(value, bool):
+        return f"{name} = {str(value).lower()}"
+    return f"{name} = {value!r}"
+
+
+def _rule(rule: Any, grid: Mapping[str, Any]) -> Rule:
+    if not isinstance(rule, Mapping) or not isinstance(rule.get("when"), Mapping):
         raise ConfigError("a [[where]] or [[skip]] needs `when`, for instance when = { env = 'humanoid' }")
     when = {
         axis: tuple(value) if isinstance(value, list) else (value,) for axis, value in rule["when"].items()
     }
     for axis, values in when.items():
+        if bad := [value for value in values if isinstance(value, (list, dict))]:
+            raise ConfigError(f"when.{axis} has {shown(bad[0])}; it takes a value or a list of values")
         if axis in grid and (invalid := [v for v in values if v not in grid[axis]]):
             raise unknown(f"value of {axis} in a rule:", str(invalid[0]), map(str, grid[axis]))
     return Rule(when, {name: value for name, value in rule.items() if name != "when"})
+
+
+def _check_types(table: Mapping[str, Any]) -> None:
+    """Refuse keys of another type than a study's: text, tables, lists of tables."""
+    for name in ("title", "about"):
+        if not isinstance(table.get(name, ""), str):
+            raise ConfigError(f"{name} must be a string, not {shown(table[name])}")
+    claims = table.get("claims", [])
+    if not isinstance(claims, list) or not all(isinstance(claim, str) for claim in claims):
+        raise ConfigError(f"claims must be a list of strings, such as ['It helps.'], not {shown(claims)}")
+    for name, line in TABLES.items():
+        if not isinstance(table.get(name, {}), dict):
+            raise ConfigError(
+                f"{name} must be a table, not {shown(table[name])}; write [{name}] on a line of its own, "
+                f"followed by lines such as {line}"
+            )
+    for name in ("where", "skip"):
+        rules = table.get(name, [])
+        if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
+            raise ConfigError(
+                f"each rule of {name} begins with [[{name}]], in two brackets, then `when = ...`"
+            )
+    for name, value in table.get("figure", {}).items():
+        if not isinstance(value, str):
+            raise ConfigError(f"figure.{name} must be a string, not {shown(value)}")
 
 
 def _check_names(kind: str, given: Mapping[str, Any], known: Sequence[str]) -> None:

@@ -75,7 +75,7 @@ def load(path: str | Path) -> list[Row]:
     except OSError as error:
         raise HomingError(f"cannot read {path}: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"{path} is no table of a study: it is not a CSV file ({error})") from None
+        raise ConfigError(f"{path} is not a table of a study, as it is not a CSV file ({error})") from None
     rows = [
         {name: _value(name, text) for name, text in row.items() if text not in ("", None)} for row in found
     ]
@@ -91,6 +91,10 @@ def _check_row(row: Row, where: str) -> None:
             raise ConfigError(f"{where} is not that of a study's table: it has no {name}")
         if name != "run" and not (isinstance(row[name], int) and not isinstance(row[name], bool)):
             raise ConfigError(f"{where} is not that of a study's table: its {name} is {row[name]!r}")
+    if not isinstance(row.get("scale", 1), (int, float)):
+        raise ConfigError(
+            f"{where} is not that of a study's table: its scale is {row['scale']!r}, not a number"
+        )
 
 
 def _value(name: str, text: str) -> Any:
@@ -115,6 +119,11 @@ def merge(sources: Sequence[str | Path], out: Path) -> Path:
     for source in sources:
         path = Path(source)
         rows = rows_of(StudyFolder.existing(path)) if path.is_dir() else load(path)
+        if any("iteration" not in row for row in rows):
+            raise ConfigError(
+                f"{path} cannot be merged: it has rows without an iteration, the column that tells evaluations "
+                "of a seed apart; merge tables as `homing study run` writes them"
+            )
         names |= {(row.get("study"), row.get("scale")) for row in rows}
         for row in rows:
             axes = tuple(sorted((k, str(v)) for k, v in row.items() if "/" not in k and k not in PLACES))
