@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from probes import trapdoor, walk
 
+import homing
 from homing.adapters.numpy_env import NumpyEnv
 from homing.errors import ConfigError, HomingError, UnknownNameError
 
@@ -93,3 +94,17 @@ def test_errors_name_the_fix(env):
         env.step(np.zeros((3, 3)))
     with pytest.raises(HomingError, match="call reset"):
         NumpyEnv(walk(3, 4)).step(ZERO)
+
+
+def test_a_goal_in_a_wall_is_moved_with_a_warning(caplog):
+    maze = NumpyEnv(homing.make("point_u_maze", num_envs=2))
+    obs, _ = maze.reset(jax.random.key(0), {"goal": [[4.0, 4.0], [0.0, 0.0]]})
+    assert caplog.messages == [
+        "(0, 0) is inside a wall of point_u_maze; using the nearest free point, "
+        f"({obs['desired_goal'][1, 0]:.4g}, {obs['desired_goal'][1, 1]:.4g})"
+    ]
+    np.testing.assert_array_equal(obs["desired_goal"][0], [4.0, 4.0])
+    assert not maze.space.in_wall(obs["desired_goal"]).any()
+    caplog.clear()
+    maze.reset(jax.random.key(0), {"goal": [[4.0, 4.0], obs["desired_goal"][1]]})
+    assert not caplog.messages

@@ -11,11 +11,12 @@ import gymnasium
 import numpy as np
 import pytest
 
+import homing
 import homing.adapters.gymnasium as adapter
 from homing.adapters.ogbench import OGBenchEnv
 from homing.datasets import Dataset, write_dataset
 from homing.datasets.episodes import from_rows
-from homing.errors import ConfigError
+from homing.errors import ConfigError, UnknownNameError
 
 EPISODE = 60
 
@@ -100,6 +101,46 @@ def test_data_of_another_environment_is_refused(data):
         OGBenchEnv(data, env_id="reacher")
     with pytest.raises(ConfigError, match="names no environment"):
         OGBenchEnv(dataclasses.replace(data, notes={}))
+
+
+def with_notes(data, **notes):
+    return dataclasses.replace(data, notes={**data.notes, **notes})
+
+
+def test_the_environment_has_the_physics_and_the_options_of_the_data(data):
+    options = {"task.within": 0.7, "goals.renew": "reached", "goals.hold": 5}
+    noted = with_notes(data, physics="generalized", env_options=options)
+    spec = OGBenchEnv(noted).unwrapped.goal_env.spec
+    assert (spec.threshold, spec.physics) == (0.7, "generalized") != (0.3, default_physics(data))
+    assert OGBenchEnv(noted, env_options={}).unwrapped.goal_env.spec.threshold == pytest.approx(0.3)
+    assert OGBenchEnv(noted, physics=None).unwrapped.goal_env.spec.physics == default_physics(data)
+
+
+def default_physics(data):
+    return homing.make(data.notes["env"]).spec.physics
+
+
+def test_options_of_the_data_are_not_those_of_another_environment(data):
+    noted = with_notes(data, env_options={"task.within": 0.7})
+    other = OGBenchEnv(noted, env_id="point_u_maze").unwrapped.goal_env.spec
+    assert other.threshold == homing.make("point_u_maze").spec.threshold
+
+
+def test_an_alias_is_the_environment_that_it_stands_for(data):
+    noted = with_notes(data, env="point_u_maze", env_options={"task.within": 0.7})
+    for made in (
+        OGBenchEnv(noted, env_id="simple_u_maze"),
+        OGBenchEnv(with_notes(noted, env="simple_u_maze")),
+    ):
+        spec = made.unwrapped.goal_env.spec
+        assert (spec.id, spec.threshold) == ("point_u_maze", 0.7)
+    with pytest.raises(UnknownNameError, match="point_u_maze"):
+        OGBenchEnv(data, env_id="point_u_maz")
+
+
+def test_an_environment_of_ones_own_is_registered_with_gymnasium(data):
+    gymnasium.registry.pop(adapter.gymnasium_id(data.notes["env"]))
+    assert OGBenchEnv(data).unwrapped.goal_env.spec.id == data.notes["env"]
 
 
 # The example.

@@ -24,7 +24,7 @@ def probe(monkeypatch):
     """A function that makes a batch of a probe."""
 
     def make(kind, num_envs, length, **settings):
-        monkeypatch.setattr(adapter, "make", lambda *_: kind(num_envs, length))
+        monkeypatch.setattr(adapter, "make_with_fixed_goals", lambda *_: kind(num_envs, length))
         return adapter.HomingVecEnv("probe", **settings)
 
     return make
@@ -114,6 +114,11 @@ def test_hindsight_with_dense_rewards_reads_the_info(tiny):
     her["replay_buffer_kwargs"] = {}
     with pytest.raises(ConfigError, match="copy_info_dict=True"):
         sb3.SAC("MultiInputPolicy", env, **her, **settings).learn(24)
+
+
+def test_goals_that_change_inside_an_episode_are_refused(tiny):
+    with pytest.raises(ConfigError, match=r"leave out goals\.renew, or use a batch of homing\.make"):
+        adapter.HomingVecEnv(tiny, env_options={"goals.renew": "reached"})
 
 
 def test_images_are_tiled(tiny):

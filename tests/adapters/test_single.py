@@ -66,5 +66,5 @@ def test_a_config_that_is_copied_keeps_the_environment(env):
 
 
 def test_goals_that_change_inside_an_episode_are_refused(tiny):
-    with pytest.raises(ConfigError, match=r"homing\.make"):
+    with pytest.raises(ConfigError, match=r"leave out goals\.renew, or use a batch of homing\.make"):
         SingleEnv(tiny, env_options={"goals.renew": 10})

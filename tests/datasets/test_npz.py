@@ -98,7 +98,7 @@ BAD = {
     "nothing": (lambda a: {"observations": np.zeros((0, 2), np.float32)}, "shape .0, 2."),
     "texts": (lambda a: {"actions": np.array([["a"]])}, "not numbers"),
     "pickle": (lambda a: {"actions": np.array([[{}]], object)}, "pickled objects are not read"),
-    "no notes": (lambda a: {"homing": np.array("[1]")}, "no object"),
+    "no notes": (lambda a: {"homing": np.array("[1]")}, "not an object"),
     "wrong notes": (lambda a: {"homing": np.array('{"goal_indices": "x"}')}, "goal_indices"),
     "half notes": (lambda a: {"homing": np.array('{"a": ')}, "cannot be read"),
     "escapes": (lambda a: {"homing": np.array('{"env": "\\u001b[2J"}')}, "unprintable"),

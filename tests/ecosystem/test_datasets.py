@@ -168,5 +168,5 @@ def test_episodes_of_other_shapes_are_refused(change):
         terminations: object
 
     observations = {"short": np.zeros((3, 2)), "flat": np.zeros(4), "dict": {"observation": {"a": 1}}}[change]
-    with pytest.raises(HomingError, match=r"T \+ 1|no plain arrays"):
+    with pytest.raises(HomingError, match=r"T \+ 1|not plain arrays"):
         minari_files._episode_rows(Episode(0, observations, np.zeros((3, 2)), [False]))

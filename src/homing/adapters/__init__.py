@@ -4,4 +4,5 @@ gymnasium  `gymnasium.make("homing/Ant-v0")` and `make_vec`, as goal environment
 sb3        a `VecEnv` of Stable-Baselines3
 gymnax     gymnax's `Environment`, and the five-value signature of rejax
 stoa       stoa's `Environment`
+ogbench    one environment for the agents and the evaluation of OGBench
 """

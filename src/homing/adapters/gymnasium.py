@@ -1,7 +1,7 @@
 """Gymnasium: importing this module registers every environment, `ant_u_maze` as `homing/AntUMaze-v0`.
 
 `gymnasium.make` gives one environment, `gymnasium.make_vec` a batch that is stepped by one compiled program. Both are
-goal environments: dict observations and `compute_reward`.
+goal environments: dict observations and `compute_reward`. Each episode has one goal: `goals.renew` is refused.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from homing.adapters.fixed_goals import make_with_fixed_goals
 from homing.adapters.frames import RENDER_MODES, Frames, check_render_mode
 from homing.adapters.numpy_env import GoalObs, NumpyEnv, Step
 from homing.bounds import MAX_COUNT
-from homing.envs import env_ids, make
+from homing.envs import env_ids
 from homing.envs.info import EnvInfo, gymnasium_id
 from homing.errors import ConfigError, missing_package, shown
 from homing.types import Key
@@ -66,9 +67,8 @@ class HomingEnv(gym.Env[GoalObs, np.ndarray]):
         height: int = 480,
     ):
         check_render_mode(render_mode, width, height)
-        made = make(env_id, 1, MAX_COUNT, physics, reward, env_options)
-        # The caller resets; only new goals inside of an episode need the machinery of auto-reset.
-        self.goal_env = made.of_size(1, restarts=made.scene.spec.goals.renew is not None)
+        made = make_with_fixed_goals(env_id, 1, MAX_COUNT, physics, reward, env_options)
+        self.goal_env = made.of_size(1, restarts=False)  # the caller resets
         self.metadata = self.metadata | {"render_fps": frame_rate(made.spec)}
         self.render_mode = render_mode
         self.observation_space, self.action_space = spaces_of(made.spec)
@@ -136,7 +136,9 @@ class HomingVectorEnv(gym.vector.VectorEnv[GoalObs, np.ndarray, np.ndarray]):
         height: int = 240,
     ):
         check_render_mode(render_mode, width, height)
-        self.goal_env = make(env_id, num_envs, max_episode_steps, physics, reward, env_options)
+        self.goal_env = make_with_fixed_goals(
+            env_id, num_envs, max_episode_steps, physics, reward, env_options
+        )
         self.num_envs, self.render_mode = self.goal_env.num_envs, render_mode
         self.metadata = self.metadata | {"render_fps": frame_rate(self.goal_env.spec)}
         self.single_observation_space, self.single_action_space = spaces_of(self.goal_env.spec)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ import numpy as np
 
 from homing.compile.cache import keep_compiled
 from homing.envs.base import GoalEnv
+from homing.envs.goal_space import GoalSpace, goal_space
 from homing.errors import ConfigError, HomingError, shown, unknown
 from homing.types import Array, EnvState, Key, Obs
 from homing.viz.render import aimed
@@ -54,6 +56,11 @@ class NumpyEnv:
         self._dense = None if env.shaping is None else jax.jit(self._dense_reward)
         self._state: EnvState | None = None
 
+    @functools.cached_property
+    def space(self) -> GoalSpace:
+        """Where goals can be."""
+        return goal_space(self.env)
+
     @property
     def state(self) -> EnvState:
         """The current state on the device."""
@@ -62,7 +69,10 @@ class NumpyEnv:
         return self._state
 
     def reset(self, key: Key, options: Mapping[str, Any] | None = None) -> tuple[GoalObs, Info]:
-        """Start an episode in every environment; the option `goal` sets the first goal."""
+        """Start an episode in every environment; the option `goal` sets the first goal.
+
+        A goal in a wall or out of reach is moved to the nearest place that can be reached, with a warning.
+        """
         goal = self._goal(options or {})
         self._state = aimed(self._reset(key), goal)
         return copied(self._start(self._state))
@@ -150,7 +160,7 @@ class NumpyEnv:
             )
         if not np.isfinite(goal).all():
             raise ConfigError(f"a goal of {spec.id} consists of finite numbers, not {shown(goal.tolist())}")
-        return goal
+        return self.space.commanded(goal)
 
     def _step_terms(self, info: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """The previous achieved goals and goal-independent rewards of steps' info."""

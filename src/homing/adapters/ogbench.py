@@ -6,13 +6,16 @@ There a goal is a whole observation (`info["goal"]` of `reset`), an episode ends
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from homing.adapters.gymnasium import TIME_LIMIT, HomingEnv, gym, spaces_of
+from homing.adapters.fixed_goals import without_renewal
+from homing.adapters.gymnasium import TIME_LIMIT, HomingEnv, gym, register_envs, spaces_of
 from homing.datasets import Dataset
 from homing.envs.info import gymnasium_id
+from homing.envs.registry import canonical, resolve
 from homing.errors import ConfigError
 
 RESET_OPTIONS = ("task_id", "render_goal")
@@ -27,15 +30,16 @@ class OGBenchEnv(gym.Wrapper):
 
     data:   episodes of this environment, as `read_dataset` returns them
     env_id: another environment than the one that the data names
-    kwargs: those of `gymnasium.make`
+    kwargs: those of `gymnasium.make`; `physics` and `env_options` are by default the data's in its own environment
     """
 
     def __init__(self, data: Dataset, env_id: str | None = None, **kwargs: Any):
         env_id = env_id or data.notes.get("env")
         if env_id is None:
             raise ConfigError("the dataset names no environment: give one as env_id")
-        kwargs.setdefault("max_episode_steps", data.notes.get("episode_length", TIME_LIMIT))
-        super().__init__(gym.make(gymnasium_id(env_id), **kwargs))
+        env_id = resolve(env_id)
+        register_envs()  # also what was registered since the import
+        super().__init__(gym.make(gymnasium_id(env_id), **{**_settings(data.notes, env_id), **kwargs}))
         made = self.unwrapped
         assert isinstance(made, HomingEnv)
         spec = made.goal_env.spec
@@ -69,3 +73,18 @@ class OGBenchEnv(gym.Wrapper):
         whole = self._observations[nearest].copy()
         whole[self._goal_indices] = goal
         return whole
+
+
+def _settings(notes: Mapping[str, Any], env_id: str) -> dict[str, Any]:
+    """Arguments of `gymnasium.make` by what a dataset notes of its environment.
+
+    Its episodes have one goal each, also where its policy was trained with new goals inside of them.
+    """
+    settings = {"max_episode_steps": notes.get("episode_length", TIME_LIMIT)}
+    if canonical(notes.get("env", "")) != env_id:
+        return settings
+    if notes.get("physics"):
+        settings["physics"] = notes["physics"]
+    if options := without_renewal(notes.get("env_options") or {}):
+        settings["env_options"] = options
+    return settings

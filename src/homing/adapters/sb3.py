@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from homing.adapters.fixed_goals import make_with_fixed_goals
 from homing.adapters.frames import Frames, check_render_mode
 from homing.adapters.gymnasium import next_key, spaces_of
 from homing.adapters.numpy_env import GoalObs, NumpyEnv
-from homing.envs import make
 from homing.errors import ConfigError, missing_package
 
 try:
@@ -29,7 +29,7 @@ class HomingVecEnv(VecEnv):
     max_episode_steps: time limit of an episode
     reward:            "sparse" or "dense"; HER with the dense one needs `copy_info_dict=True`
     physics:           physics pipeline; None is the environment's default
-    env_options:       settings of body, task or arena by dotted name, `{"task.within": 0.3}`
+    env_options:       settings of body, task or arena by dotted name, `{"task.within": 0.3}`; goals.renew is refused
     """
 
     def __init__(
@@ -45,7 +45,9 @@ class HomingVecEnv(VecEnv):
         height: int = 240,
     ):
         check_render_mode(render_mode, width, height)
-        self.goal_env = make(env_id, num_envs, max_episode_steps, physics, reward, env_options)
+        self.goal_env = make_with_fixed_goals(
+            env_id, num_envs, max_episode_steps, physics, reward, env_options
+        )
         self.render_mode = render_mode
         self._env, self._frames = NumpyEnv(self.goal_env), Frames(self.goal_env, width, height)
         self._random = seeding.np_random()[0]

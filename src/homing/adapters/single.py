@@ -8,9 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from homing.adapters.fixed_goals import make_with_fixed_goals
 from homing.bounds import MAX_COUNT
-from homing.envs import make
-from homing.errors import ConfigError
 from homing.types import Array, EnvState, Key, Obs
 
 
@@ -36,9 +35,7 @@ class SingleEnv:
         flat: bool = True,
     ):
         length = MAX_COUNT if episode_length is None else episode_length
-        made = make(env_id, 1, length, physics, reward, env_options)
-        if made.scene.spec.goals.renew is not None:
-            raise ConfigError("new goals inside of an episode (goals.renew) need a batch of homing.make")
+        made = make_with_fixed_goals(env_id, 1, length, physics, reward, env_options)
         self.goal_env, self.spec, self.flat = made.of_size(1, restarts=False), made.spec, flat
 
     def __deepcopy__(self, memo: dict) -> SingleEnv:

@@ -16,7 +16,7 @@ NOTES: dict[str, Check] = {
     "env": TEXT,
     "goal_indices": listed(COUNT, "a list of indices"),
     "episode_length": COUNT,
-    "physics": Check("a text or null", lambda v: v is None or isinstance(v, str)),
+    "physics": Check("a string or null", lambda v: v is None or isinstance(v, str)),
     "env_options": OBJECT,
     "policy": OBJECT,
     "noise": METRIC,
@@ -175,7 +175,7 @@ def _check_numbers(dataset: Dataset, given: np.ndarray) -> None:
 def check_notes(notes: Any) -> dict[str, Any]:
     """The notes of a file, if every entry that is known has its type."""
     if not isinstance(notes, dict):
-        raise HomingError("its notes are no object")
+        raise HomingError("its notes are not an object")
     if wrong := fault(notes, NOTES):
         raise HomingError(f"its notes are wrong: {wrong}")
     return notes

@@ -120,7 +120,7 @@ def _episode_rows(episode: Any) -> list[np.ndarray]:
     states = seen["observation"] if isinstance(seen, dict) else seen
     goals = seen.get("desired_goal") if isinstance(seen, dict) else None
     if not isinstance(states, np.ndarray) or not isinstance(episode.actions, np.ndarray):
-        raise HomingError("its observations or actions are no plain arrays")
+        raise HomingError("its observations or actions are not plain arrays")
     length = len(episode.actions)
     if states.ndim != 2 or episode.actions.ndim != 2 or len(states) != length + 1:
         raise HomingError(

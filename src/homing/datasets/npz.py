@@ -100,7 +100,7 @@ def read_dataset(path: str | Path, sha256: str = "") -> Dataset:
         ) as error:
             reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
             raise HomingError(
-                f"cannot use the dataset {path}: it is damaged or no npz file ({reason}); copy or export it again"
+                f"cannot use the dataset {path}: it is damaged or not an npz file ({reason}); copy or export it again"
             ) from error
 
 
