@@ -61,7 +61,7 @@ if hasattr(mlir, "make_ir_context"):
 FIRST = ("play/test_memory.py", "play/test_page.py")
 
 # Files that take longest, in this order. Workers take whole files, as the tests of one share what they compiled:
-# begun first, none of them keeps one worker busy after the other one is done.
+# begun first, none of them keeps one worker busy after the others are done.
 LONGEST = (
     "envs/test_base.py",
     "test_docs_code.py",
@@ -112,6 +112,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         raise pytest.UsageError(f"tests/conftest.py names files that are not there: {gone}")
     rank = {ROOT / "tests" / name: i for i, name in enumerate(ordered)}
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
+
+# Linux allows a process 65,530 memory maps and a program that JAX compiled has up to some hundred: a process that has
+# compiled the programs of all environments would crash.
+MOST_MAPS, CHECKED_EVERY = 45_000, 10  # tests
+_ended = itertools.count(1)
+
+
+def pytest_runtest_teardown() -> None:
+    maps = Path("/proc/self/maps")
+    if next(_ended) % CHECKED_EVERY == 0 and maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture

@@ -181,21 +181,13 @@ def test_examples_are_short():
         assert len(path.read_text().splitlines()) <= LONGER.get(path.stem, 59), path
 
 
-@pytest.fixture(scope="module")
-def tools():
-    """The folder of the tools can be imported from."""
-    sys.path.insert(0, str(ROOT / "tools"))
-    yield
-    sys.path.remove(str(ROOT / "tools"))
-
-
-def test_the_table_of_environments_is_up_to_date(tools):
+def test_the_table_of_environments_is_up_to_date():
     import make_docs
 
     assert make_docs.table() in (ROOT / "docs" / "environments.md").read_text(), "run `make docs`"
 
 
-def test_every_environment_has_a_page_of_its_family_and_pages_are_up_to_date(tools):
+def test_every_environment_has_a_page_of_its_family_and_pages_are_up_to_date():
     import make_env_pages as pages
 
     overview = (ROOT / "docs" / "environments.md").read_text()
@@ -215,7 +207,7 @@ def test_films_of_environments_are_small():
     assert films and all(film.stat().st_size <= 300_000 for film in films)
 
 
-def test_the_best_known_results_are_those_of_the_files(tools):
+def test_the_best_known_results_are_those_of_the_files():
     import make_env_pages as pages
 
     best = pages.best_result("ant_big_maze")

@@ -40,7 +40,7 @@ ALLOWED = {
     "play": BASE
     | {"agents", "compile", "config", "data", "envs", "physics", "policies", "runs", "training", "viz"},
     "adapters": BASE | {"compile", "datasets", "envs", "physics", "viz"},
-    "share": BASE | {"compile", "data", "envs", "physics", "policies", "training", "viz"},
+    "share": BASE | {"compile", "data", "envs", "physics", "policies", "runs", "training", "viz"},
     "report": BASE | {"runs"},
     "bench": BASE
     | {"agents", "compile", "config", "data", "envs", "networks", "report", "system", "training"},

@@ -1,8 +1,6 @@
 """README and the site's home: the order of things, and numbers that come from files in results/."""
 
-import importlib
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,11 +16,9 @@ GENERATED = re.compile(r"<!-- begin (\w+): tools/make_numbers.py -->.*?<!-- end 
 
 @pytest.fixture(scope="module")
 def numbers():
-    sys.path.insert(0, str(ROOT / "tools"))
-    try:
-        return importlib.import_module("make_numbers")
-    finally:
-        sys.path.pop(0)
+    import make_numbers
+
+    return make_numbers
 
 
 # Numbers.
@@ -49,7 +45,7 @@ def test_the_comparison_is_what_a_person_would_compute(numbers):
     told = numbers.facts()
     assert told["original_speed"] == "99 k"  # 99 317 and 98 966 steps/s
     assert told["ten_seeds"] == "1.29 M" and told["times"] == "13"  # 1 285 985 / 99 141
-    assert told["best_success"] == "98 %" and told["original_fourth"] == "70 %"
+    assert told["best_success"] == "91 %" and told["original_fourth"] == "70 %"
     assert told["times_float32"] == "10"  # 974 325 / 99 141
     assert told["ten_seeds_float32"] == "974 k" and told["paper_seconds"] == "449"
 

@@ -13,8 +13,9 @@ from typing import Any
 # What a user of the library calls, by module; classes with their documented members.
 API: dict[str, dict[str, tuple[str, ...]]] = {
     "homing": {
-        "train": (), "resume": (), "evaluate": (), "load": (), "export": (), "make": (), "register": (),
-        "env_ids": (), "Trained": ("rows", "curve", "policy"), "Policy": ("__call__", "value"),
+        "train": (), "resume": (), "evaluate": (), "load": (), "export": (), "export_data": (),
+        "make": (), "register": (), "env_ids": (),
+        "Trained": ("rows", "curve", "policy"), "Policy": ("__call__", "value"),
     },
     "homing.config.presets": {"register_agent": ()},
     "homing.losses.contrastive": {"register_objective": ()},
@@ -22,8 +23,8 @@ API: dict[str, dict[str, tuple[str, ...]]] = {
         "OffPolicyAgent": ("init", "act", "sample", "goals", "draw", "update", "observe", "value"),
         "OnPolicyAgent": ("init", "act", "choose", "action_of", "updates_per_rollout", "learn"),
         "ReplayView": (
-            "goals", "sampled_goals", "states", "achieved_now", "actions", "whole", "terminates",
-            "steps_to_termination", "goal_distances", "first_reach", "batch",
+            "goals", "sampled_goals", "mixed_goals", "states", "achieved_now", "actions", "whole", "terminates",
+            "steps_to_termination", "goal_distances", "nearness", "first_near", "first_reach", "batch",
         ),
     },
     "homing.envs.base": {"GoalEnv": ("reset", "step", "reward")},
@@ -47,6 +48,7 @@ SETTINGS = (
     "homing.agents.sac.SACConfig",
     "homing.agents.td3.TD3Config",
     "homing.agents.ppo.PPOConfig",
+    "homing.agents.gcbc.GCBCConfig",
     "homing.networks.NetConfig",
     "homing.config.run.SaveConfig",
 )
@@ -179,14 +181,16 @@ def commands_page() -> str:
 
 
 def _commands() -> Iterator[tuple[str, Callable]]:
-    """Names and functions; `bench` and `study` hold commands of their own."""
-    from homing.cli import main
-    from homing.cli import study as cli_study
+    """Names and functions; `bench`, `data` and `study` hold commands of their own."""
+    from homing.cli import data, main, study
 
-    for prefix, app in (("", main.app), ("bench ", main.bench_app), ("study ", cli_study.study_app)):
+    groups = {"bench": main.bench_app, "data": data.data_app, "study": study.study_app}
+    for name, command in sorted(main.app._subcommands.items()):
+        if name not in groups:
+            yield name, command.target
+    for group, app in groups.items():
         for name, command in sorted(app._subcommands.items()):
-            if prefix or name not in ("bench", "study"):
-                yield prefix + name, command.target
+            yield f"{group} {name}", command.target
 
 
 def _train_flags() -> str:

@@ -136,15 +136,15 @@ def goals(spec: Any) -> str:
         return maze_goals(spec)
     if isinstance(made, tuple):  # a region for each puck
         return "; ".join(region(each) for each in made)
-    return region(made, " of the ball" if isinstance(spec.task, Soccer) else "")
+    return region(made)
 
 
-def region(made: Any, what: str = "") -> str:
+def region(made: Any) -> str:
     match made:
         case Ring(radius, None):
-            return f"{radius:g} m from the origin, any direction{what}"
+            return f"{radius:g} m from the origin, any direction"
         case Ring(radius, outer):
-            return f"{radius:g} to {outer:g} m from the origin, any direction{what}"
+            return f"{radius:g} to {outer:g} m from the origin, any direction"
         case Around(least, most):
             return f"{least:g} to {most:g} m from the start, any direction"
         case FreeCells():
@@ -153,11 +153,17 @@ def region(made: Any, what: str = "") -> str:
             span = f"{least} or more" if most is None else f"{least} to {most}"
             return f"{span} cells from the start along free cells"
         case Points(points, spread):
-            places = " or ".join("(" + ", ".join(f"{x:g}" for x in point) + ")" for point in points)
+            places = " or ".join(_point(point) for point in points) + " m"
             return places + (f" plus up to {spread:g} m on each axis" if spread else "")
         case Box(low, high):
             return " × ".join(f"[{a:g}, {b:g}]" for a, b in zip(low, high, strict=True)) + " m"
     return type(made).__name__
+
+
+def _point(point: Sequence[float]) -> str:
+    """A point, with brackets if it has several coordinates."""
+    text = ", ".join(f"{x:g}" for x in point)
+    return f"({text})" if len(point) > 1 else text
 
 
 def maze_goals(spec: Any) -> str:
@@ -222,9 +228,10 @@ def _kind(name: str) -> str:
 
 
 def results(ids: Sequence[str]) -> str:
-    """The most successful recorded training in each environment, and what `homing train best` does."""
+    """The most successful recorded training in each environment, that of its recipe, and what the recipe is."""
     parts = ["## Best known results"]
     found = {id: best for id in ids if (best := best_result(id)) is not None}
+    shown = [(id, r) for id, best in found.items() for r in dict.fromkeys((best, recipe_result(id) or best))]
     if found:
         rows = [
             "| id | success | time near goal | agent | seeds | steps | file |",
@@ -233,7 +240,7 @@ def results(ids: Sequence[str]) -> str:
         rows += [
             f"| `{id}` | {r.success:.1%} | {r.time_near_goal:.1%} | {r.agent} | {r.seeds} | {r.steps / 1e6:.3g} M "
             f"| `results/{r.file}` |"
-            for id, r in found.items()
+            for id, r in shown
         ]
         parts += ["\n".join(rows), "Means over seeds and the last three evaluations."]
     if missing := [id for id in ids if id not in found]:
@@ -251,6 +258,11 @@ def results(ids: Sequence[str]) -> str:
 def best_result(id: str) -> Result | None:
     """The recorded training in an environment with the highest success rate, then time near the goal."""
     return max((r for own, r in recorded() if own == id), default=None)
+
+
+def recipe_result(id: str) -> Result | None:
+    """The recorded training by the recipe of an environment."""
+    return next((r for own, r in recorded() if own == id and r.file == recipe_for(id).result), None)
 
 
 @functools.cache

@@ -108,14 +108,23 @@ def _recipes() -> dict[str, str]:
             ]
             lines.append(f"| {' | '.join(cells)} |")
     near = at_the_end("learn_crl_ant_paper_50M_h200.jsonl", "eval/time_near_goal")
-    return {"recipe_rows": "\n".join(lines), "paper_near": _percent(near)}
+    dense = "learn_ppo_dense_ant_h200.jsonl"
+    return {
+        "recipe_rows": "\n".join(lines),
+        "paper_near": _percent(near),
+        "dense_success": _percent(at_the_end(dense, "eval/success_any")),
+        "dense_steps": _count(max(row["step"] for row in rows(dense)), 2),
+    }
 
 
 def _speeds() -> dict[str, str]:
     many = lambda env, seeds: _count(max(speeds("train_h200.json", env=env, seeds=seeds)))
     found = {f"speed_ant_{seeds}": many("ant", seeds) for seeds in (1, 10, 32)}
-    for env in ("ant_big_maze", "ant_soccer", "reacher", "humanoid", "pusher_hard", "ant_push"):
+    for env in ("ant_big_maze", "ant_soccer", "reacher", "humanoid"):
         found[f"speed_{env}_10"] = many(env, 10)
+    for row in rows("kernels_h200.json"):  # measured again when their physics got kernels
+        if row["what"].startswith("whole training"):
+            found[f"speed_{row['env']}_10"] = _count(row["env_steps_per_second"])
     for agent in ("sac", "td3", "ppo"):
         found[f"speed_{agent}"] = _count(*speeds("train_baselines_ant_h200.json", agent=agent))
     for row in rows("learner_kernels_h200.json")[:2]:

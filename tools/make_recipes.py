@@ -21,5 +21,9 @@ def reached() -> dict[str, dict[str, float]]:
     return {file: dataclasses.asdict(measure(read(file))) for file in files}
 
 
-if __name__ == "__main__":
+def main() -> None:
     (CONFIG / "recipes.json").write_text(json.dumps(reached(), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -17,13 +17,13 @@ FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-
 HEAD = """# Shipped policies
 
 They come with the package: `homing play NAME`, `homing render NAME --out film.mp4`, `homing.load("NAME")`.
-`homing policies` lists them, `homing play` shows them in a gallery, and [See it](see.md) shows how to write files
-of your own. Where the environment's name or its settings say so, they were trained with starts and goals anywhere and
-with goals that change inside of episodes; their cards then have the fractions of goals reached along chains of five,
-without a reset. {fixed}
+`homing policies` lists them, `homing play` shows them in a gallery, and [See it](see.md#policy-files) shows
+how to write your own policy files. They were trained to be played with: with goals that change within an
+episode and, where the environment's name or settings say so, with starts and goals anywhere. Their cards
+therefore also have the fractions of goals reached along chains of five, without a reset. {fixed}
 
-`python tools/train_policies.py` trains, compares, exports and records all of them, by the table in
-`tools/policies.toml`; those that need a GPU are passed over where there is none. This page is made by
+`python tools/train_policies.py` trains, compares and exports all of them, as `tools/policies.toml` says, and
+records their outputs for the tests; those that need a GPU are skipped if there is none. This page is written by
 `python tools/make_see.py` from the model cards in the files.
 
 """
@@ -60,7 +60,7 @@ def shrink(path: Path) -> None:
 
 
 def page() -> None:
-    """The page of `homing play`, as a browser draws it."""
+    """The gallery and the page of `homing play`, as a browser draws them."""
     from playwright.sync_api import sync_playwright
 
     from homing.play.server import Player, free_port, running
@@ -74,13 +74,17 @@ def page() -> None:
     with running(player), sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
         shown = browser.new_page(viewport={"width": 1100, "height": 700})
+        shown.goto(f"{player.address}?gallery")
+        shown.wait_for_load_state("networkidle")
+        shown.screenshot(path=str(PICTURES / "gallery.png"), full_page=True)
         shown.goto(player.address)
         shown.wait_for_selector("text=distance", timeout=180_000)
         shown.add_style_tag(content=".mantine-Notifications-root { display: none }")
         time.sleep(12)  # the robot is on its way, and WebGL in software is slow
         shown.screenshot(path=str(PICTURES / "play.png"), timeout=120_000)
         browser.close()
-    shrink(PICTURES / "play.png")
+    for name in ("gallery", "play"):
+        shrink(PICTURES / f"{name}.png")
 
 
 def cards() -> None:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from processes import Processes
+from processes import GPU_MEMORY, Processes, is_finished, start_or_resume
 
 ROOT = Path(__file__).parent.parent
 TABLE = Path(__file__).parent / "policies.toml"
@@ -41,7 +41,6 @@ SELECTION_CHAINS = 64  # to compare seeds and checkpoints; a card's are CHAINS
 SELECTION_SEED = 11  # of the chains on which seeds are compared; the card's are others
 QUICK = ("--steps", "12k", "--num-envs", "32", "--batch-size", "32", "--updates-per-step", "0.005")
 QUICK += ("--prefill-steps", "124", "--replay-size", "1240", "--evaluations", "1", "--eval-envs", "8")
-GPU_MEMORY = 0.9  # of the device, for all runs side by side
 STAGES = ("train", "export", "picture", "record", "docs")
 
 
@@ -101,40 +100,13 @@ def recipes() -> dict[str, Recipe]:
 
 
 PROCESSES = Processes()
-
-
-def homing(*arguments: str, read: bool = False, log: Path | None = None, memory: float | None = None) -> str:
-    """A command in a process of its own.
-
-    read:   return what it prints
-    log:    where else its output goes to, instead of to the terminal
-    memory: fraction of the GPU's memory, where it shares the device
-    """
-    print("$ homing", *arguments, *(() if log is None else (">", str(log))), flush=True)
-    command = [sys.executable, "-m", "homing", *arguments]
-    shared = {} if memory is None else {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{memory:.3f}"}
-    options: dict[str, Any] = {"env": os.environ | shared}
-    if log is None:
-        return PROCESSES.run(command, stdout=subprocess.PIPE if read else None, **options)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with open(log, "a") as file:
-        return PROCESSES.run(command, stdout=subprocess.PIPE if read else file, stderr=file, **options)
-
-
-def is_trained(job: Job) -> bool:
-    summary = job.run / "summary.json"
-    return summary.exists() and json.loads(summary.read_text())["status"] == "finished"
+homing = PROCESSES.homing
 
 
 def train(job: Job) -> None:
     """Start the run, or resume it where it was stopped."""
-    if is_trained(job):
-        return
-    if (job.run / "config.json").exists():
-        homing("resume", str(job.run), *job.device, **job.place)
-        return
-    flags = (*job.recipe.flags, *(QUICK if job.quick else ()))
-    homing("train", job.recipe.agent, job.recipe.env, *flags, "--out", str(job.run), *job.device, **job.place)
+    asked = job.recipe.agent, job.recipe.env, *job.recipe.flags, *(QUICK if job.quick else ())
+    start_or_resume(homing, job.run, *asked, device=job.device, **job.place)
 
 
 def best(job: Job) -> tuple[int, str]:
@@ -282,7 +254,12 @@ def planned(options: argparse.Namespace) -> list[Job]:
     for recipe in (recipes()[name] for name in names):
         cpu = recipe.device == "cpu" or not gpu
         job = Job(recipe, options.runs, options.out, cpu, options.quick, options.chains, beside)
-        if "train" in options.only and cpu and recipe.device == "gpu" and not (job.quick or is_trained(job)):
+        if (
+            "train" in options.only
+            and cpu
+            and recipe.device == "gpu"
+            and not (job.quick or is_finished(job.run))
+        ):
             print(f"{recipe.name} needs a GPU and is passed over")
         else:
             todo.append(job)

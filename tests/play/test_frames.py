@@ -1,7 +1,5 @@
 """What a frame costs beside drawing, in a real browser: little of the 33 ms that 30 frames a second leave."""
 
-import importlib
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +11,9 @@ SECONDS = 5.0
 
 @pytest.fixture(scope="module")
 def bench():
-    sys.path.insert(0, str(ROOT / "tools"))
-    yield importlib.import_module("bench_play")
-    sys.path.pop(0)
+    import bench_play
+
+    return bench_play
 
 
 @pytest.fixture(scope="module")

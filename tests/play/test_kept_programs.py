@@ -4,8 +4,11 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 from homing.compile import export_cache
+from homing.envs import env_ids
+from homing.envs.registry import get_spec
 from homing.play.simulation import Simulation
 from homing.play.sources import Choice, make_actor
 
@@ -57,6 +60,12 @@ def test_what_differs_has_programs_of_its_own(export_folder):
         )
     ]
     assert len({export_cache._hash(identity) for identity in identities}) == len(identities)
+
+
+@pytest.mark.parametrize("id", env_ids())
+def test_an_environment_is_described_the_same_in_every_process(id):
+    """An address in it would be another each time, and no program would ever be found again."""
+    assert " at 0x" not in repr(get_spec(id))
 
 
 def _bare(actor):

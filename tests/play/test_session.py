@@ -1,13 +1,15 @@
 """The session behind the page: goals, clock, pushes, falls, commands."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from homing.envs.goal_space import GoalSpace
+import homing
+from homing.envs.goal_space import GoalSpace, goal_space
 from homing.errors import ConfigError, HomingError
 from homing.play import shapes
 from homing.play.session import FALL_SECONDS, MAX_COMMANDS
@@ -45,6 +47,14 @@ def test_a_goal_beside_a_wall_is_moved_away_from_it_and_told(session):
     session.set_goal((4.0, 2.1))  # the wall ends at y = 2
     np.testing.assert_allclose(session.sim.goal, [4.0, 2.5], atol=0.1)
     assert "(4, 2.1) is too close to a wall; using the nearest good place, (" in session.message
+
+
+def test_the_height_of_a_goal_counts_for_its_reach(session, monkeypatch):
+    space = goal_space(homing.make("arm_reach"))
+    high, near = np.float32([0.0, 0.6, 0.985]), np.float32([0.0, 0.525, 0.915])
+    monkeypatch.setattr(session, "sim", SimpleNamespace(space=space, goal=near))
+    assert "(0, 0.6, 0.985) is out of reach" in session._moved(high, 0)
+    assert session._moved(near, 0) == ""
 
 
 def test_free_points_are_computed_before_the_first_click(session, monkeypatch):

@@ -200,9 +200,9 @@ def damaged(file, how):
         ("a number changed", "not what was written"),
         ("its card changed", "not what was written"),
         ("its table changed", "not what was written"),
-        ("empty", "no policy file"),
-        ("text", "no policy file"),
-        ("another json", "no policy file"),
+        ("empty", "not a policy file"),
+        ("text", "not a policy file"),
+        ("another json", "not a policy file"),
         ("newer", "version 9, written by Homing"),
     ],
 )
@@ -338,6 +338,31 @@ def test_shipped_policies_fit_their_environments_and_have_cards(name):
     for fact in ("environment steps", "trained on", "Measured by", f"`{policy.env}`"):
         assert fact in page
     assert shipped(name).stat().st_size < 8 * 2**20
+
+
+def test_the_critic_is_asked_about_whole_plans():
+    policy, rng = load_once("ant"), np.random.default_rng(0)
+    assert policy.chunk == 2
+    state = rng.normal(size=(5, policy.spec.state_dim)).astype(np.float32)
+    goal = rng.normal(size=(policy.spec.goal_dim,)).astype(np.float32)
+    plan, value = policy.plan(state, goal), policy.value(state, goal)
+    for same in (plan, plan.reshape(5, -1)):
+        np.testing.assert_allclose(policy.value(state, goal, same), value, rtol=1e-5)
+    for wrong in (policy(state, goal), plan[:4], plan[..., :3], np.zeros(17)):
+        with pytest.raises(ConfigError, match=r"policy\.plan has 2 actions, together 16 entries"):
+            policy.value(state, goal, wrong)
+
+
+def test_one_goal_may_be_that_of_many_states(file):
+    policy = homing.load(file)
+    same = np.broadcast_to(GOALS[0], GOALS.shape)
+    for goal in (GOALS[0], GOALS[:1]):
+        np.testing.assert_array_equal(policy(STATES, goal), policy(STATES, same))
+        np.testing.assert_array_equal(policy.value(STATES, goal), policy.value(STATES, same))
+    with pytest.raises(ConfigError, match="do not go together"):
+        policy(STATES, GOALS[:2])
+    with pytest.raises(ConfigError, match="state must be an array of numbers, not NoneType"):
+        policy(None, GOALS)
 
 
 @pytest.mark.parametrize("name", shipped_names())

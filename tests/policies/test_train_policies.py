@@ -1,6 +1,5 @@
 """tools/train_policies.py: its table, and that every stage is done once."""
 
-import importlib
 import json
 import signal
 import subprocess
@@ -20,9 +19,9 @@ PATH = Path(__file__).parents[2] / "tools" / "train_policies.py"
 
 @pytest.fixture(scope="module")
 def tool():
-    sys.path.insert(0, str(PATH.parent))
-    yield importlib.import_module(PATH.stem)
-    sys.path.remove(str(PATH.parent))
+    import train_policies
+
+    return train_policies
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The page in a real browser: no request leaves it, it steps as Python does, and a click's goal is reached."""
 
+import os
 from pathlib import Path
 
 import jax
@@ -127,6 +128,20 @@ def test_too_large_a_page_is_refused(actor, tmp_path, monkeypatch):
     with pytest.raises(HomingError, match="--recorded"):
         write_page(actor, tmp_path / "page.html")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_page_is_written_whole_or_not_at_all(actor, tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pages, "live_page", lambda actor, seed: "page")
+    path = write_page(actor, tmp_path / "new" / "page.html").path
+    monkeypatch.setattr(pages, "live_page", lambda actor, seed: "another")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(HomingError, match="No space left on device; make room or choose another --out"):
+        write_page(actor, path)
+    assert path.read_text() == "page"
+    assert [entry.name for entry in path.parent.iterdir()] == ["page.html"]
 
 
 def test_what_is_no_page_or_policy_is_refused():

@@ -1,6 +1,7 @@
 """Pictures and films."""
 
 import imageio.v3 as iio
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -61,3 +62,13 @@ def test_every_environment_has_a_picture():
         markers = render.goal_markers(spec, np.arange(size, dtype=float))
         assert len(markers) >= spec.task.parts
         render.display_model(spec).compile()
+
+
+def test_a_new_goal_begins_a_new_chunk_in_a_film():
+    env = homing.make("point_u_maze", num_envs=1, options={"goals.renew": 3})
+    films = []
+    for chunk in (1, 8):
+        towards = lambda obs, key, chunk=chunk: jnp.tile(obs.goal / 20 - 0.4, (1, chunk))
+        films.append(render.record(env, towards, 20, seed=1, chunk=chunk))
+    np.testing.assert_array_equal(*(film.pos for film in films))
+    assert len(np.unique(films[0].goal, axis=0)) > 3

@@ -110,19 +110,18 @@ class Session:
             raise ConfigError(f"a goal needs finite coordinates within {FARTHEST:g} m")
         if not 0 <= part < len(self.sim.space.axes):
             raise ConfigError(f"this goal has {len(self.sim.space.axes)} points, and none is number {part}")
+        wanted = self.sim.space.at(xy, part, self.sim.goal)
         self.sim.set_goal(xy, part)
-        self.message = self._moved(xy, part)
+        self.message = self._moved(wanted, part)
         self._goal_changed()
 
-    def _moved(self, xy: tuple[float, ...], part: int) -> str:
-        """Why the goal is not where it was put, in words; empty if it is."""
+    def _moved(self, goal: np.ndarray, part: int) -> str:
+        """Why a point of the goal is not where it was to be, in words; empty if it is."""
         space = self.sim.space
-        wanted, taken = (
-            space.points(goal)[part] for goal in (space.at(xy, part, self.sim.goal), self.sim.goal)
-        )
+        wanted, taken = (space.place(one, part) for one in (goal, self.sim.goal))
         if np.allclose(wanted, taken, atol=1e-3):
             return ""
-        why = space.fault(wanted) or "too close to a wall"
+        why = space.fault(tuple(wanted), part) or "too close to a wall"
         return f"{_place(wanted)} is {why}; using the nearest good place, {_place(taken)}"
 
     def sample_goal(self) -> None:
@@ -257,8 +256,9 @@ class Session:
         return self.sim.space.points(self.sim.snapshot.achieved)[0]
 
 
-def _place(xy: np.ndarray) -> str:
-    return f"({xy[0]:.3g}, {xy[1]:.3g})"
+def _place(place: np.ndarray) -> str:
+    """x, y and, where there is one, z."""
+    return f"({', '.join(f'{value:.3g}' for value in place)})"
 
 
 def within(value: float, limits: tuple[float, float], name: str) -> float:

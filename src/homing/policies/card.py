@@ -13,6 +13,7 @@ from homing.config.presets import preset
 from homing.config.run import RunConfig, to_json
 from homing.errors import HomingError
 from homing.runs.folder import RunFolder
+from homing.runs.strict_json import flat
 from homing.runs.validation import (
     COLUMNS,
     COUNT,
@@ -74,7 +75,7 @@ _CARD: dict[str, Check] = {
 def check_card(card: Any) -> Card:
     """A card from a file, if every field that is there has its type."""
     if not isinstance(card, dict):
-        raise HomingError("its card is no object")
+        raise HomingError("its card is not an object")
     if wrong := fault(card, _CARD):
         raise HomingError(f"its card is wrong: {wrong}")
     rows = [*card.get("scores", ()), *card.get("chain", {}).get("scores", ())]
@@ -120,17 +121,9 @@ def changed(config: RunConfig) -> Card:
     pairs = ((config.train, train), (config.settings, usual.agent))
     differ: Card = {}
     for ours, theirs in pairs:
-        theirs = _flat(dataclasses.asdict(theirs))
-        differ |= {k: v for k, v in _flat(dataclasses.asdict(ours)).items() if theirs.get(k) != v}
+        theirs = flat(dataclasses.asdict(theirs))
+        differ |= {k: v for k, v in flat(dataclasses.asdict(ours)).items() if theirs.get(k) != v}
     return differ
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> Card:
-    flat: Card = {}
-    for name, value in tree.items():
-        inner = isinstance(value, Mapping)
-        flat |= _flat(value, f"{prefix}{name}.") if inner else {f"{prefix}{name}": value}
-    return flat
 
 
 _SESSION = ("device", "platform", "devices", "versions", "date", "git")

@@ -31,7 +31,7 @@ def settings_type(agent: str, card: Mapping[str, Any]) -> type:
 
 def seeds_of(content: Any) -> tuple[int, ...]:
     if not isinstance(content, list) or not all(SEED.holds(seed) for seed in content):
-        raise HomingError("its seeds are no list of seeds")
+        raise HomingError("its seeds are not a list of seeds")
     if not content or len(set(content)) < len(content):
         raise HomingError("it has no seed, or one twice")
     return tuple(content)

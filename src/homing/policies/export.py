@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from homing.errors import ConfigError, HomingError
+from homing.bounds import check_value
+from homing.errors import ConfigError, HomingError, shown
 from homing.policies import hugging_face, onnx_export
 from homing.policies.card import SCORE, best_seed, exported, measured_again, with_chain
 from homing.policies.store import Policies, Which, check_file, find_policies, write_policies
@@ -96,19 +97,24 @@ def rounded(policies: Policies) -> Policies:
 
 def chosen_seeds(policies: Policies, seed: int | str) -> tuple[tuple[int, ...], str]:
     """The seeds that `seed` selects, and the reason for the card."""
-    if seed == "all":
+    if isinstance(seed, str) and seed == "all":
         return policies.seeds, "all"
-    if seed == "best":
+    if isinstance(seed, str) and seed == "best":
         best = best_seed(policies.card)
         if best is None:
             raise ConfigError(f"{policies.source} was never evaluated, so no seed is best; name one")
         return (best,), f"the best by {SCORE}"
-    try:
-        one = int(seed)
-    except ValueError:
-        raise ConfigError(f"seed is best, all or a number, not {seed!r}") from None
+    one = _seed_number(seed)
     policies.place(one)
     return (one,), "as asked for"
+
+
+def _seed_number(seed: Any) -> int:
+    """A seed by its number, or by the text of one as the command line has it."""
+    try:
+        return int(seed) if isinstance(seed, str) else check_value("seed", seed)
+    except ValueError:
+        raise ConfigError(f"seed is best, all or a number, not {shown(seed)}") from None
 
 
 def evaluated(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from homing.envs.info import gymnasium_id
-from homing.errors import ConfigError
+from homing.errors import ConfigError, shown
 from homing.policies.card_page import FIRST, markdown
 from homing.policies.store import Policies, read_policies
 from homing.runs.folder import write_whole
@@ -34,9 +34,9 @@ def check_folder(folder: str | Path, license: str) -> Path:
         raise ConfigError(f"with --hf, --out names a folder, not the file {folder}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} is not empty; choose a new folder with --out")
-    if not LICENSE.fullmatch(license):
+    if not isinstance(license, str) or not LICENSE.fullmatch(license):
         raise ConfigError(
-            f"--license takes an identifier such as apache-2.0 or cc-by-4.0, not {license!r:.40}"
+            f"--license takes an identifier such as apache-2.0 or cc-by-4.0, not {shown(license)}"
         )
     return folder
 

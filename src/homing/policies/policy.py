@@ -17,7 +17,8 @@ if TYPE_CHECKING:  # heavy to import
 class Policy:
     """A trained policy: `policy(state, goal)` is the greedy action, in [−1, 1].
 
-    States [..., state_dim] and goals [..., goal_dim] are NumPy or JAX arrays. `card` tells how it was made.
+    States [..., state_dim] and goals [..., goal_dim] are NumPy or JAX arrays; one goal may be that of many states,
+    and the other way round. `card` tells how it was made.
     """
 
     def __init__(self, policies: Policies, seed: int | None = None):
@@ -42,9 +43,14 @@ class Policy:
         return actions.reshape(*actions.shape[:-1], self.chunk, self.spec.action_dim)
 
     def value(self, state: Any, goal: Any, action: Any = None) -> Array:
-        """The critic's value of an action [...], of the policy's own if none is given."""
+        """The critic's value [...] of actions, of the policy's own if none are given.
+
+        action: [..., action_dim]; for a policy with chunks what `plan` returns, [..., chunk, action_dim], or the
+                same in one row
+        """
         self.check_critic()
-        return self._value(self._obs(state, goal), None if action is None else jnp.asarray(action))
+        obs = self._obs(state, goal)
+        return self._value(obs, None if action is None else self._actions(obs, action))
 
     def make_env(self, num_envs: int = 1, id: str | None = None) -> Any:
         """The environment that it was trained in, or another one with states and goals of the same size."""
@@ -68,9 +74,37 @@ class Policy:
         return self._agent.value(self._learner, obs, self.act(obs) if action is None else action)
 
     def _obs(self, state: Any, goal: Any) -> Obs:
-        obs = Obs(state=jnp.asarray(state, jnp.float32), goal=jnp.asarray(goal, jnp.float32))
-        for name, size in (("state", self.spec.state_dim), ("goal", self.spec.goal_dim)):
-            shape = getattr(obs, name).shape
+        sizes = {"state": self.spec.state_dim, "goal": self.spec.goal_dim}
+        given = {"state": _numbers("state", state), "goal": _numbers("goal", goal)}
+        for name, size in sizes.items():
+            shape = given[name].shape
             if not shape or shape[-1] != size:
                 raise ConfigError(f"a {name} of {self.env} has {size} entries; this one is {shape}")
-        return obs
+        try:
+            leading = jnp.broadcast_shapes(*(x.shape[:-1] for x in given.values()))
+        except ValueError:
+            shapes = f"{given['state'].shape} and {given['goal'].shape}"
+            raise ConfigError(f"states and goals of shapes {shapes} do not go together") from None
+        return Obs(**{name: jnp.broadcast_to(x, (*leading, sizes[name])) for name, x in given.items()})
+
+    def _actions(self, obs: Obs, action: Any) -> Array:
+        """Actions in one row for each observation: [..., chunk · action_dim]."""
+        given, size = _numbers("action", action), self.chunk * self.spec.action_dim
+        shape, leading = given.shape, obs.state.shape[:-1]
+        if (
+            self.chunk > 1
+            and shape[-2:] == (self.chunk, self.spec.action_dim)
+            and len(shape) > len(leading) + 1
+        ):
+            given = given.reshape(*shape[:-2], size)
+        if given.shape != (*leading, size):
+            what = "an action has" if self.chunk == 1 else f"policy.plan has {self.chunk} actions, together"
+            raise ConfigError(f"{what} {size} entries for each state, {(*leading, size)}; these are {shape}")
+        return given
+
+
+def _numbers(name: str, given: Any) -> Array:
+    try:
+        return jnp.asarray(given, jnp.float32)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{name} must be an array of numbers, not {type(given).__name__}") from None

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import jax
 
-from homing.bounds import check_values
+from homing.bounds import check_value, check_values
 from homing.config.plan import human_bytes
 from homing.datasets import minari_files, npz
 from homing.datasets.collect import Exploration, collect, with_exploration
@@ -143,14 +143,10 @@ def plan_export(
     **options: Any,
 ) -> DataExport:
     """An export of a policy's episodes, checked; nothing is computed yet."""
-    check_values(
-        episodes=episodes,
-        noise=noise,
-        random_actions=random_actions,
-        seed=seed,
-        val_fraction=val_fraction,
-        episode_length=episode_length,
-    )
+    episodes, seed = check_value("episodes", episodes), check_value("seed", seed)
+    exploration = Exploration(check_value("noise", noise), check_value("random_actions", random_actions))
+    val_fraction = check_value("val_fraction", val_fraction)
+    (episode_length,) = check_values(episode_length=episode_length)
     if format not in ("ogbench", "minari"):
         raise ConfigError(f"a dataset's format is ogbench or minari, not {format!r}")
     policies = find_policies(source, which)
@@ -166,7 +162,7 @@ def plan_export(
         episodes,
         format,
         str(out or default),
-        exploration=Exploration(float(noise), float(random_actions)),
+        exploration=exploration,
         seed=seed,
         val_fraction=val_fraction,
         **options,

@@ -132,7 +132,7 @@ def locate(source: str | Path) -> Path:
             raise ConfigError(f"{source} is neither a folder nor a regular file; name a run or a policy file")
     except OSError as error:
         raise ConfigError(
-            f"{name[:60]} is no usable path ({error.strerror}); name a run or a policy file"
+            f"{name[:60]} is not a usable path ({error.strerror}); name a run or a policy file"
         ) from error
     if name in shipped_names():
         return shipped(name)
@@ -140,7 +140,7 @@ def locate(source: str | Path) -> Path:
         raise ConfigError(f"{source} does not exist; name a run's folder, a policy file or a shipped policy")
     known = ", ".join(nearest(name, shipped_names()) or shipped_names()) or "none"
     raise ConfigError(
-        f"{name!r} is no run's folder, no policy file and no shipped policy; shipped are: {known} "
+        f"{name!r} is not a run's folder, a policy file or a shipped policy; shipped are: {known} "
         "(`homing policies` lists them)"
     )
 
@@ -262,7 +262,7 @@ def _policies(file: TensorFile) -> Policies:
     if wrong := mismatch(shapes, tensors, len(seeds), half=True):
         raise HomingError(wrong)
     if not is_count(content["iteration"]):
-        raise HomingError("its iteration is no whole number")
+        raise HomingError("its iteration is not a whole number")
     learner = to_learner(shapes, file.arrays())
     if not finite_seeds(learner).all():
         raise HomingError("its weights hold a NaN or an infinity")

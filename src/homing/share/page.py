@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from homing.errors import ConfigError, HomingError
+from homing.runs.folder import write_with
 from homing.share import film, scene
 from homing.share.simulator import MAP_BATCH, MAP_CELLS, Simulator, simulator, why_recorded
 from homing.share.values import as_words
@@ -102,6 +103,5 @@ def write_page(actor: Actor, out: Path, recorded: bool = False, seed: int = 0) -
             f"the page would have {len(data) / 1e6:.1f} MB, more than {LARGEST / 1e6:g}: its networks are too large; "
             "--recorded writes a page with recordings instead"
         )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_bytes(data)
+    write_with(out, lambda file: file.write(data), parents=True, fix="; make room or choose another --out")
     return Written(out, note)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -104,10 +104,8 @@ class Translator:
             return self.evaluate(closed.jaxpr, closed.consts, args)
         if name == "optimization_barrier":
             return args
-        if name == "scan":
-            return self.scan(args, equation)
         if name in CONTROL:
-            return CONTROL[name](self, args, params)
+            return CONTROL[name](self, args, equation)
         if name == "split":
             return indexing.split(args[0], params)
         out = equation.outvars[0].aval
@@ -212,8 +210,9 @@ class Translator:
             self.emitter.assign(self.emitter.row(made), value)
         return made
 
-    def while_loop(self, args: list[Value], params: Mapping[str, Any]) -> list[Value]:
+    def while_loop(self, args: list[Value], equation: Any) -> list[Value]:
         """A loop until a condition is false."""
+        params = equation.params
         first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
         condition, body = params["cond_jaxpr"], params["body_jaxpr"]
         carry = [self._held(v) for v in args[second:]]
@@ -230,10 +229,10 @@ class Translator:
             code.with_index("br", 0).op("end", "end")
         return carry
 
-    def cond(self, args: list[Value], params: Mapping[str, Any]) -> list[Value]:
+    def cond(self, args: list[Value], equation: Any) -> list[Value]:
         """One of two branches."""
         which, *rest = args
-        branches = params["branches"]
+        branches = equation.params["branches"]
         if which.data is not None:
             chosen = branches[int(np.clip(which.data, 0, len(branches) - 1))]
             return self.evaluate(chosen.jaxpr, chosen.consts, rest)
@@ -250,7 +249,8 @@ class Translator:
         return outs
 
 
-CONTROL: dict[str, Callable[[Translator, list[Value], Mapping[str, Any]], list[Value]]] = {
+CONTROL: dict[str, Callable[[Translator, list[Value], Any], list[Value]]] = {
+    "scan": Translator.scan,
     "while": Translator.while_loop,
     "cond": Translator.cond,
 }

@@ -105,7 +105,7 @@ def _kernels() -> Finding:
         return Finding("kernels", "none on this device; XLA compiles everything")
     named = {
         "hidden layers of networks (CUDA)": xla.cuda_kernels(),
-        "whole networks (CUDA)": xla.cuda_kernels(asked_for=True, newest=xla.HOPPER),
+        "whole networks, of several seeds (CUDA)": xla.cuda_kernels(newest=xla.HOPPER),
         "contact forces of the generalized pipeline (Triton)": xla.kernels(),
         "Newton's method of MJX (CUDA)": xla.cuda_kernels(oldest=xla.OLDEST),
     }

@@ -60,7 +60,7 @@ class Episodes:
 
 def walk(actor: Actor, start_seed: int, goal: np.ndarray | None) -> Episodes:
     """Run one episode in each of the actor's parallel environments."""
-    env = actor.env
+    env = actor.env.of_size(actor.env.num_envs, restarts=False)  # one goal for each
     root = env.scene.engine.layout.links.index(env.scene.spec.body.root)
 
     def run(learner: Any, key: Key) -> Any:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from homing.data.rollout import after_step, first_plan, next_actions
+from homing.data.rollout import after_step, first_plan, next_actions, renewed
 from homing.envs.arenas import WALL_RGBA, Floor, Table
 from homing.envs.base import GoalEnv
 from homing.envs.bodies.base import Dressed
@@ -83,8 +83,9 @@ def recorder(
         def body(carry: tuple[EnvState, Any], key: Key) -> tuple[tuple[EnvState, Any], tuple[Array, ...]]:
             state, plan = carry
             action, plan = next_actions(plan, act(learner, state.obs, key))
-            state = aimed(env.step(state, action), goal)
-            return (state, after_step(plan, state.ended)), shot(state)
+            after = env.step(state, action)
+            state, plan = aimed(after, goal), after_step(plan, after.ended | renewed(after))
+            return (state, plan), shot(state)
 
         plan = first_plan(env.num_envs, chunk, env.spec.action_dim)
         _, rest = jax.lax.scan(body, (first, plan), jax.random.split(k_steps, steps))

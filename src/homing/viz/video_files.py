@@ -133,7 +133,7 @@ def tracked(frames: Iterable[np.ndarray], count: int) -> Iterable[np.ndarray]:
 
 
 def _lines(frames: Iterable[np.ndarray], count: int) -> Iterator[np.ndarray]:
-    say(f"drawing {count} frames")
+    say("drawing 1 frame" if count == 1 else f"drawing {count} frames")
     said = time.monotonic()
     for done, frame in enumerate(frames):
         if time.monotonic() - said >= SECONDS_BETWEEN_LINES:
