@@ -92,7 +92,7 @@ class SRLConfig:
         # In a population some of them are traced; they were checked as plain numbers before.
         if all(isinstance(ratio, float) for ratio in ratios.values()) and math.fsum(ratios.values()) > 1:
             named = ", ".join(f"{name} {ratio}" for name, ratio in ratios.items())
-            raise ConfigError(f"{named}: their sum must be at most 1")
+            raise ConfigError(f"{named}: together they are more than 1; lower some of them")
         if self.dwell > self.horizon:
             raise ConfigError(
                 f"dwell {self.dwell} does not fit into horizon {self.horizon}: no goal would ever count as reached; "
