@@ -399,7 +399,7 @@ def test_unobserved_time_bins_do_not_count():
 
 
 def test_ratios_that_do_not_add_up_are_refused():
-    with pytest.raises(ConfigError, match="sum must be at most 1"):
+    with pytest.raises(ConfigError, match="together they are more than 1"):
         SRLConfig(future_ratio=0.8, current_ratio=0.3)
     with pytest.raises(ConfigError, match=r"episode_ratio 0\.2"):
         SRLConfig(future_ratio=0.8, current_ratio=0.05, episode_ratio=0.2)
