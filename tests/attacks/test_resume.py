@@ -203,6 +203,32 @@ def test_an_edited_learning_rate_is_refused_by_name_unless_accepted(stopped):
     ]
 
 
+def test_a_finished_run_is_trained_longer_by_an_edit(made, tmp_path):
+    path = tmp_path / "whole"
+    shutil.copytree(made / "whole", path)
+    before, last = RunFolder(path).rows(), RunFolder(path).summary()["step"]
+    show = Watch()
+    assert runner.resume(path, show, accept_changes=True).status == "finished"
+    assert (
+        f"to train longer, raise total_steps in config.json and call: homing resume {path}" in show.said[-1]
+    )
+    edit_config(path, "train", total_steps=2 * RunFolder(path).config().train.total_steps)
+    assert "train.total_steps was" in refused(path, "was changed since the last checkpoint")
+    assert runner.resume(path, Watch(stop_at(35)), accept_changes=True).status == "stopped"
+    assert RunFolder(path).summary() is None, "it is not finished any more"
+    resumed(path)
+    assert RunFolder(path).rows()[: len(before)] == before
+    assert RunFolder(path).summary()["step"] > last
+
+
+def test_a_finished_run_without_a_checkpoint_is_left_alone(made, tmp_path):
+    path = tmp_path / "whole"
+    shutil.copytree(made / "whole", path)
+    shutil.rmtree(path / "checkpoints")
+    show = resumed(path, accept_changes=True)
+    assert show.said[-1].endswith("nothing is left to do")
+
+
 def test_what_is_saved_may_change(stopped):
     edit_config(stopped, "save", keep_checkpoints=3)
     show = Watch(stop_at(16))

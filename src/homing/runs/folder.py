@@ -159,6 +159,10 @@ class RunFolder:
     def write_summary(self, summary: dict[str, Any]) -> None:
         write_json(self.path / SUMMARY, summary)
 
+    def remove_summary(self) -> None:
+        """The run is no longer finished."""
+        (self.path / SUMMARY).unlink(missing_ok=True)
+
     # Metrics: one line for each seed and evaluation.
 
     def append(self, rows: Sequence[Row]) -> None:

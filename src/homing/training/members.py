@@ -52,6 +52,7 @@ class Member:
         self._compare(iteration, plan, record, warn)
         # Without a checkpoint the evaluation at the start is made again too, with the same result.
         rows = self.folder.cut_back(iteration if record is not None else -1)
+        self.folder.remove_summary()  # of a finished run that goes on with edited settings
         self.written = RowDigest(rows)
         if record is not None:
             self.broken = set(record.diverged)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from homing.errors import HomingError
 from homing.runs.checkpoints import Checkpoints, Found
-from homing.runs.folder import CONFIG
-from homing.runs.record import FolderRecord, changed_settings, check_settings
+from homing.runs.folder import CONFIG, RunFolder
+from homing.runs.record import HARMLESS, FolderRecord, changed_settings, check_settings
 from homing.training.members import Member
 
 Warn = Callable[[str], None]
@@ -64,3 +64,19 @@ def _check_settings(
         for change in check_settings(changes, where, accept_changes, accept_command):
             warn(f"{where} was changed since the last checkpoint: {change}")
             member.notes.setdefault("accepted_changes", []).append(str(change))
+
+
+def record_at_end(folder: RunFolder) -> FolderRecord | None:
+    """What the last checkpoint of a finished run records; None where none is left from which it could go on."""
+    try:
+        found = Checkpoints(folder.path / "checkpoints", 1, NOTED).found(lambda _: None)
+        records = found[0].notes["folders"] if found else []
+        return FolderRecord.read(records[0], found[0].path) if len(records) == 1 else None
+    except HomingError:
+        return None
+
+
+def is_edited(folder: RunFolder, record: FolderRecord) -> bool:
+    """Whether settings that decide what is learned are not those of a checkpoint."""
+    changes = changed_settings(record.config, folder.config())
+    return any(not change.name.startswith(HARMLESS) for change in changes)

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from homing.config.run import RunConfig
-from homing.runs.folder import METRICS, RunFolder
+from homing.runs.folder import CONFIG, METRICS, RunFolder
 from homing.runs.progress import Progress
 from homing.training.build import Parts, build
 from homing.training.members import members_of
 from homing.training.population import joined_parts
+from homing.training.resuming import is_edited, record_at_end
 from homing.training.run import Outcome, Run
 from homing.training.sharding import Placement, is_first
 
@@ -44,7 +45,7 @@ def resume(
     placement_of: Callable[[Parts], Placement | None] | None = None,
     accept_changes: bool = False,
 ) -> Outcome:
-    """Go on with a run that was stopped or killed; one that is finished is left alone.
+    """Go on with a run that was stopped or killed; one that is finished is left alone unless it was edited.
 
     placement_of:   makes the placement on devices from the run's parts
     accept_changes: go on with settings that were edited, or from the start where all checkpoints are lost
@@ -52,9 +53,10 @@ def resume(
     folder = RunFolder.existing(path)
     with folder.held() if is_first() else contextlib.nullcontext():
         if (summary := folder.summary()) is not None:
-            show.say(f"{folder.path} is finished; nothing is left to do")
-            _check_finished(folder, summary, show)
-            return Outcome(folder.path, "finished")
+            record = record_at_end(folder)
+            if record is None or not is_edited(folder, record):
+                _tell_finished(folder, summary, record is not None, show)
+                return Outcome(folder.path, "finished")
         folder.check_alone()
         config = folder.config()
         parts = build(config)
@@ -63,7 +65,10 @@ def resume(
         return Run(members, parts, show, folder.path, placement, accept_changes=accept_changes).go()
 
 
-def _check_finished(folder: RunFolder, summary: dict[str, Any], show: Progress) -> None:
+def _tell_finished(folder: RunFolder, summary: dict[str, Any], can_go_on: bool, show: Progress) -> None:
+    longer = f"; to train longer, raise total_steps in {CONFIG} and call: homing resume {folder.path}"
+    how = f"{longer} --accept-changes" if can_go_on else ""
+    show.say(f"{folder.path} is finished; nothing is left to do{how}")
     rows = len(folder.rows())
     if rows != summary.get("rows", rows):
         show.warn(f"{folder.path / METRICS} has {rows} rows; at the end of the run it had {summary['rows']}")
