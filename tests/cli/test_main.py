@@ -1,6 +1,7 @@
 """The command line, as a person would use it."""
 
 import json
+import logging
 
 import pytest
 
@@ -84,3 +85,15 @@ def test_doctor_names_the_fix_for_a_gpu_that_jax_does_not_see(monkeypatch, capsy
 
 def test_version(capsys):
     assert run(capsys, "--version")[1].startswith("homing 0.")
+
+
+def test_warnings_are_plain_lines_whatever_libraries_set_up(monkeypatch, capsys):
+    log, root = logging.getLogger("homing"), logging.getLogger()
+    monkeypatch.setattr(log, "handlers", [])
+    monkeypatch.setattr(log, "propagate", True)
+    noisy = logging.StreamHandler()
+    noisy.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
+    monkeypatch.setattr(root, "handlers", [noisy])
+    main.warn_plainly()
+    logging.getLogger("homing.envs.goal_space").warning("moved")
+    assert capsys.readouterr().err == "moved\n"

@@ -30,15 +30,24 @@ def test_a_goal_is_written_as_a_place_and_keeps_its_height():
     ("id", "text", "words"),
     [
         ("point_u_maze", "4", "is 2 comma-separated numbers"),
-        ("point_u_maze", "4;8", "for instance 4,8"),
+        ("point_u_maze", "4;8", "not '4;8'"),
         ("point_u_maze", "nan,8", "is 2 comma-separated numbers"),
-        ("half_cheetah", "4,8", "is 1 comma-separated numbers"),
+        ("half_cheetah", "4,8", "is one number, for instance"),
     ],
 )
 def test_a_goal_that_cannot_be_read_is_refused_with_a_way_out(id, text, words):
     with pytest.raises(ConfigError) as told:
         space(id).parse(text)
     assert words in str(told.value)
+
+
+@pytest.mark.parametrize("id", ["reacher", "half_cheetah", "point_u_maze", "pusher_two", "arm_reach", "ant"])
+def test_the_goal_that_a_refusal_names_is_one(id, caplog):
+    with pytest.raises(ConfigError) as told:
+        space(id).parse("x")
+    example = str(told.value).partition("for instance ")[2].partition(", not")[0]
+    space(id).parse(example)
+    assert not caplog.records
 
 
 def test_the_place_that_is_offered_is_free():

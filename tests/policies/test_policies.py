@@ -281,6 +281,11 @@ def test_a_wrong_name_is_answered_with_the_right_ones(monkeypatch, tmp_path, fil
         homing.load("here/walk.safetensors")
 
 
+def test_parameters_of_a_run_are_answered_with_its_folder(run):
+    with pytest.raises(ConfigError, match=f"holds parameters only; name its run, {run} "):
+        homing.load(run / "policies" / "last.safetensors")
+
+
 def test_an_agent_without_a_critic_says_so(file, monkeypatch):
     policy = homing.load(file)
     monkeypatch.delattr(type(policy._agent), "value")

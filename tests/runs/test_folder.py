@@ -86,6 +86,17 @@ def test_what_is_no_run_is_told_so(tmp_path):
         RunFolder.existing(tmp_path / "nothing")
 
 
+def test_runs_in_a_folder_are_named(tmp_path):
+    for n, name in enumerate(("a", "b", "runs/c", "d")):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config.json").write_text("{}")
+        os.utime(tmp_path / name / "config.json", (n, n))
+    with pytest.raises(ConfigError) as error:
+        RunFolder.existing(tmp_path)
+    newest = ", ".join(str(tmp_path / name) for name in ("d", "runs/c", "b"))
+    assert str(error.value).endswith(f"holds no run (no config.json); name a run in it: {newest} and 1 more")
+
+
 def rows(*iterations):
     return [{"seed": s, "iteration": i, "x": 0.1 + i} for i in iterations for s in (3, 4)]
 

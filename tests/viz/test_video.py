@@ -88,7 +88,7 @@ def test_a_goal_in_a_wall_is_moved_for_all_seeds_with_one_line(maze_policy, capl
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("{policy}", "--goal", "8;4"), "for instance 4,8"),
+        (("{policy}", "--goal", "8;4"), "not '8;4'"),
         (("{policy}", "--seed", "5"), "no seed 5; it has 3, 4"),
         (("{policy}", "--seed", "3,x"), "best, all or a number"),
         (("{policy}", "--physics", "mjx"), "a policy brings its environment"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -111,7 +112,16 @@ def command() -> None:
     export_cache.turn_on()
     # Else JAX begins by taking three quarters of a GPU's memory, which takes seconds on a large one.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    warn_plainly()
     interrupts.guarded(main)
+
+
+def warn_plainly() -> None:
+    """Our warnings are lines for a person; where a library sets up logging, they would carry level and module."""
+    log, handler = logging.getLogger("homing"), logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log.addHandler(handler)
+    log.propagate = False
 
 
 def main(argv: list[str] | None = None) -> None:

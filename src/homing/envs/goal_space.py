@@ -100,15 +100,16 @@ class GoalSpace:
         """Parse a goal: `4,8`, or with all entries `4,8,1.25`; one out of reach is moved, with a warning."""
         per_point = 2 if self.flat else 1
         short, full = per_point * len(self.axes), len(self.template)
-        example = ",".join(["4", "8"] * len(self.axes))[: 2 * short - 1]
         try:
             values = [float(part) for part in text.split(",")]
         except ValueError:
             values = []
         if len(values) not in (short, full) or not np.isfinite(values).all():
-            raise ConfigError(
-                f"a goal of {self.id} is {short} comma-separated numbers, for instance {example}, not {text!r}"
-            )
+            shown = np.concatenate([self.place(self.template, k)[:per_point] for k in range(len(self.axes))])
+            example = ",".join(f"{value:.2f}" for value in shown)
+            what = "one number" if short == 1 else f"{short} comma-separated numbers"
+            every = "" if full == short else f" (or all {full})"
+            raise ConfigError(f"a goal of {self.id} is {what}{every}, for instance {example}, not {text!r}")
         if len(values) == full and full != short:
             goal = np.array(values, np.float32)
         else:

@@ -17,7 +17,7 @@ from homing.networks import with_nets
 from homing.policies import checks
 from homing.policies.bundled import shipped, shipped_names
 from homing.policies.card import Card, check_card, run_card
-from homing.runs.folder import RunFolder
+from homing.runs.folder import CONFIG, RunFolder
 from homing.runs.policy_files import (
     finite_seeds,
     halves,
@@ -127,6 +127,7 @@ def locate(source: str | Path) -> Path:
         if path.is_dir():
             return RunFolder.existing(path).path
         if path.is_file():
+            _check_not_in_run(path)
             return path
         if path.exists():
             raise ConfigError(f"{source} is neither a folder nor a regular file; name a run or a policy file")
@@ -143,6 +144,16 @@ def locate(source: str | Path) -> Path:
         f"{name!r} is not a run's folder, a policy file or a shipped policy; shipped are: {known} "
         "(`homing policies` lists them)"
     )
+
+
+def _check_not_in_run(path: Path) -> None:
+    """Refuse the parameters that a run keeps: what they belong to is in its folder."""
+    path, run = path.absolute(), path.absolute().parents[1]
+    if path in (policy_path(run, "last"), policy_path(run, "best")) and (run / CONFIG).is_file():
+        raise ConfigError(
+            f"{path} holds parameters only; name its run, {run} (which has the last policies and, with --which best, "
+            "the best), or export it"
+        )
 
 
 def find_policies(source: str | Path, which: Which = "last") -> Policies:

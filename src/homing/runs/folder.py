@@ -29,6 +29,10 @@ CONFIG, METRICS, SESSIONS, SUMMARY, LOCK, TOGETHER = (
 )
 
 
+MAKES = "`homing train` makes a run's folder and names it"
+SHOWN = 3  # runs that a message names
+
+
 class WriteError(HomingError):
     """A file could not be written; what was there before is unchanged."""
 
@@ -72,6 +76,15 @@ def default_folder(env: str, agent: str) -> Path:
     return next(path for name in names if not (path := Path("runs") / name).exists())
 
 
+def _runs_below(path: Path) -> str:
+    """A few of the runs in a folder of runs, or of a study, the newest first; empty where there are none."""
+    configs = [*path.glob(f"*/{CONFIG}"), *path.glob(f"runs/*/{CONFIG}")]
+    runs = [
+        str(config.parent) for config in sorted(configs, key=lambda file: file.stat().st_mtime, reverse=True)
+    ]
+    return ", ".join(runs[:SHOWN]) + (f" and {len(runs) - SHOWN} more" if len(runs) > SHOWN else "")
+
+
 class RunFolder:
     """Reading needs no lock; `held` takes it for writing."""
 
@@ -89,7 +102,8 @@ class RunFolder:
                     f"of each checkpoint, under `folders`: {folder.path}/checkpoints/*/notes/metadata"
                 )
             what = "holds no run (no config.json)" if folder.path.is_dir() else "does not exist"
-            raise ConfigError(f"{path} {what}; `homing train` makes a run's folder and names it")
+            fix = "name a run in it: " + below if (below := _runs_below(Path(path))) else MAKES
+            raise ConfigError(f"{path} {what}; {fix}")
         return folder
 
     def check_new(self) -> None:
