@@ -258,3 +258,12 @@ def test_the_notebook_runs(tmp_path, monkeypatch):
     shown = json.dumps(list(outputs.values()))
     assert "'finished'" in shown and "image/png" in shown and "Estimate(value=" in shown
     assert list(tmp_path.glob("*/report.html"))
+
+
+def test_long_commands_in_tables_are_broken_into_lines():
+    import docs_hooks
+
+    command = "homing bench train --env ant --seeds 1 10 --no-breakdown"
+    html = f"<td><code>{command}</code> <code>ant_u_maze_single_eval</code></td>"
+    made = docs_hooks.on_page_content(html)
+    assert made == f'<td><code class="long">{command}</code> <code>ant_u_maze_single_eval</code></td>'

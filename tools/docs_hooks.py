@@ -17,6 +17,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parent.parent
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 FIGURE = re.compile(r"(!\[[^\]]+\]\()([^)\s:]+\.png)(?=\))")
+LONG = 40  # characters of code that a table cell breaks into lines
 SECTIONS = {
     "Agents": "agents/",
     "Environments": "environments/",
@@ -126,6 +127,11 @@ def on_files(files: Files, config: Any) -> Files:
         place = path.relative_to(ROOT).as_posix()
         files.append(File.generated(config, place, abs_src_path=str(path)))
     return files
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Commands may be broken into lines in tables, ids and flags not: else they are as wide as the command."""
+    return re.sub(rf"<code>(?=[^<]{{{LONG},}}</code>)", '<code class="long">', html)
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
