@@ -248,3 +248,21 @@ def test_a_long_hover_text_stays_in_the_window(page):
     assert box["x"] >= 0 and box["x"] + box["width"] <= 1000
     assert box["y"] >= 0 and box["y"] + box["height"] <= 700
     assert re.search(r"and \d+ more", page.locator("#tip").inner_text())
+
+
+def test_ticks_have_the_digits_of_their_steps(page):
+    tell = lambda values, fraction: page.evaluate(
+        "([values, fraction]) => amounts(values, { fraction })", [values, fraction]
+    )
+    assert tell([5.375, 5.4, 5.425, 5.45], False) == ["5.375", "5.4", "5.425", "5.45"]
+    assert tell([0, 0.025, 0.05, 0.075, 0.1, 0.125], True)[-2:] == ["10 %", "12.5 %"]
+    assert tell([0, 0.2, 0.4, 0.6, 0.8, 1], True) == ["0 %", "20 %", "40 %", "60 %", "80 %", "100 %"]
+    assert tell([1.0, 2.0], False) == ["1", "2"] and tell([7], False) == ["7"]
+    assert tell([1e6, 1.0025e6], False) == ["1M", "1.0025M"]
+
+
+def test_settings_are_those_of_the_lines(page):
+    """Variants too many to name are numbered; the table of settings says which is which."""
+    headings = page.locator("#settings th").all_inner_texts()
+    assert headings[:2] == ["run", "agent"]
+    assert page.locator("#settings tbody tr", has_text="crl").count() >= 2

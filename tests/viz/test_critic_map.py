@@ -76,6 +76,8 @@ def test_agents_without_a_critic_and_arms_are_refused(actor, monkeypatch):
     monkeypatch.setattr(critic_map, "free_entries", lambda scene: np.array([False, False]))
     with pytest.raises(ConfigError, match="map goals instead"):
         critic_map.critic_map(actor, "states", 0)
+    with pytest.raises(ConfigError, match="leave --at out"):
+        critic_map.critic_map(actor, "goals", 0, at="4,12")
     with pytest.raises(ConfigError, match="has no critic"):
         critic_map.value_function(dataclasses.replace(actor, policies=None), "goals")
     monkeypatch.delattr(type(actor.policies.agent), "value")

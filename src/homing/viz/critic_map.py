@@ -151,7 +151,7 @@ def value_function(actor: Actor, over: Over) -> Callable[..., Array]:
     if not agent.has_critic:
         raise ConfigError(f"agents of type {actor.policies.agent_name!r} have no critic")
     if over == "states":
-        check_movable(actor.env)
+        check_movable(actor.env, "map goals instead of states")
     axes = goal_space(actor.env).axes[0]
     columns = np.array([axes[name] for name in "xy" if name in axes])
     entries = columns if over == "goals" else actor.env.scene.indices(actor.env.task.goal)[columns]
@@ -166,20 +166,19 @@ def value_function(actor: Actor, over: Over) -> Callable[..., Array]:
     return jax.jit(values)
 
 
-def check_movable(env: GoalEnv) -> None:
-    """Raise if the achieved goal cannot be changed independently of the rest of the state."""
+def check_movable(env: GoalEnv, fix: str) -> None:
+    """Raise, with the fix, if the achieved goal cannot be changed independently of the rest of the state."""
     axes = goal_space(env).axes[0]
     free = free_entries(env.scene)
     if not all(free[axes[name]] for name in "xy" if name in axes):
         raise ConfigError(
-            f"in {env.spec.id} a position does not determine a state, since it depends on the joints; "
-            "map goals instead of states"
+            f"in {env.spec.id} a position does not determine a state, since it depends on the joints; {fix}"
         )
 
 
 def placed(env: GoalEnv, state: np.ndarray, place: np.ndarray) -> np.ndarray:
     """The state with its achieved goal moved to another position."""
-    check_movable(env)
+    check_movable(env, "leave --at out: --start-seed draws other states")
     moved = np.array(state)
     axes = goal_space(env).axes[0]
     columns = [axes[name] for name in "xy" if name in axes]

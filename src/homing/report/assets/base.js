@@ -40,11 +40,11 @@ const colour = (method) => COLOURS[place(method) % COLOURS.length];
 const dash = (method) => DASHES[Math.floor(place(method) / COLOURS.length) % DASHES.length];
 const shown = (method) => CHOICE.methods.has(method);
 
-function count(value) {
+function count(value, most = 3) {
   for (const [limit, unit] of [[1e9, "B"], [1e6, "M"], [1e3, "k"]]) {
-    if (Math.abs(value) >= limit) return digits(value / limit, 3) + unit;
+    if (Math.abs(value) >= limit) return digits(value / limit, most) + unit;
   }
-  return digits(value, 3);
+  return digits(value, most);
 }
 
 function digits(value, most) {
@@ -59,6 +59,15 @@ function percent(value) {
 function amount(value, metric) {
   if (!known(value)) return "–";
   return metric && metric.fraction ? percent(value) : Math.abs(value) >= 1e5 ? count(value) : digits(value, 3);
+}
+
+// Texts of ticks, with as many digits as their steps need.
+function amounts(values, metric) {
+  const step = values[1] - values[0];
+  let most = 3;
+  while (most < 6 && values.some((v) => Math.abs(Number(v.toPrecision(most)) - v) > 0.01 * step)) most++;
+  if (metric && metric.fraction) return values.map((v) => digits(100 * v, most) + " %");
+  return values.map((v) => (Math.abs(v) >= 1e5 ? count(v, most) : digits(v, most)));
 }
 
 function interval(e, metric) {

@@ -65,9 +65,10 @@ function yRange(spec) {
 }
 
 function drawAxes(board, spec, xs, ys, px, py) {
-  for (const t of ticks(ys[0], ys[1], 5)) {
+  const heights = ticks(ys[0], ys[1], 5), labels = amounts(heights, spec.metric);
+  for (const [i, t] of heights.entries()) {
     board.append(svg("line", { class: "rule", x1: LEFT, x2: spec.wide - RIGHT, y1: py(t), y2: py(t) }));
-    board.append(svg("text", { x: LEFT - 7, y: py(t) + 4, "text-anchor": "end" }, amount(t, spec.metric)));
+    board.append(svg("text", { x: LEFT - 7, y: py(t) + 4, "text-anchor": "end" }, labels[i]));
   }
   for (const t of ticks(xs[0], xs[1], Math.max(2, Math.min(8, spec.wide / 75)))) {
     board.append(svg("line", { class: "axis", x1: px(t), x2: px(t), y1: spec.high - BOTTOM, y2: spec.high - BOTTOM + 4 }));

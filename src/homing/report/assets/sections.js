@@ -255,7 +255,7 @@ function diagnostics() {
 
 function settings() {
   const s = DATA.settings;
-  const columns = [{ label: "run", name: true, value: (r) => r.run }, ...s.differ.map((n, i) => ({ label: n, value: (r) => r.values[i] }))];
+  const columns = [{ label: "run", name: true, value: (r) => r.run }, { label: "agent", name: true, value: (r) => r.method }, ...s.differ.map((n, i) => ({ label: n, value: (r) => r.values[i] }))];
   const differ = !s.differ.length ? el("p", {}, s.rows.length > 1 ? "All runs have the same settings." : "") : table("settings", columns, s.rows, { limit: 20 });
   const shared = !s.shared.length ? null : el("details", { class: "card", style: "margin-top:10px", open: CHOICE.all.shared || false, ontoggle: (e) => { CHOICE.all.shared = e.target.open; } },
     el("summary", {}, s.rows.length > 1 ? `${s.shared.length} settings that all runs share` : `${s.shared.length} settings`),
