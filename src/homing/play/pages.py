@@ -22,7 +22,7 @@ MAX_FIELDS = 8  # of a query
 GALLERY, PLAY = "gallery", "play"
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d2b27; --soft: #5c6b66; --card: #fff; --ground: #eef1f0; --ours: #246e5a }
-@media (prefers-color-scheme: dark) { :root { --ink: #e8efec; --soft: #9fb0aa; --card: #1d2523; --ground: #141a18 } }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8efec; --soft: #9fb0aa; --card: #1d2523; --ground: #141a18; --ours: #58c4a3 } }
 body { margin: 0 auto; max-width: 62rem; padding: 2rem 1rem; font: 16px/1.5 system-ui, sans-serif; color: var(--ink);
   background: var(--ground) }
 h1 { margin: 0; font-size: 1.6rem } h2 { margin: 0; font-size: 1.1rem; overflow-wrap: anywhere } p { margin: .3rem 0 }
@@ -106,7 +106,7 @@ def _numbers(card: Mapping[str, Any]) -> str:
     chain = card.get("chain")
     if chain and chain.get("scores"):
         best = max(row.get("reached", 0.0) for row in chain["scores"])
-        return f"<b>{_percent(best)}</b> of the goals reached, {int(chain['length'])} in a row"
+        return f"<b>{_percent(best)}</b> of goals reached, in chains of {int(chain['length'])}"
     rates = [row["success_any"] for row in card["scores"] if "success_any" in row]
     return f"<b>{_percent(max(rates))}</b> of single goals reached" if rates else "not evaluated"
 

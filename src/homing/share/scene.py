@@ -58,7 +58,7 @@ def facts(actor: Actor) -> list[str]:
     own = lambda rows, score: [row[score] for row in rows if score in row and row["seed"] == actor.seed]
     chain = card.get("chain", {})
     if along := own(chain.get("scores", ()), "reached"):
-        return [*lines, f"reaches {along[0]:.1%} of goals, {int(chain['length'])} in a row"]
+        return [*lines, f"reaches {along[0]:.1%} of goals, in chains of {int(chain['length'])}"]
     if scores := own(card.get("scores", ()), SCORE):
         episodes = card.get("measured", {}).get("episodes")
         lines.append(f"reaches {scores[0]:.1%} of goals" + (f" in {episodes:,} episodes" if episodes else ""))
