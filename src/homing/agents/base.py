@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from homing.types import (
     Array,
@@ -179,6 +180,11 @@ class OffPolicyAgent(Agent[L], Generic[L, B]):
     def update(self, learner: L, batch: B, draws: Any, context: UpdateContext) -> tuple[L, Metrics]:
         """One gradient step; `draws` is what `draw` returned."""
         raise NotImplementedError
+
+    def updates(self, learner: L, batches: B, draws: Any, contexts: UpdateContext, unroll: int = 1) -> L:
+        """The learner after one update for each of the batches [U, ...], in order."""
+        step = lambda learner, given: (self.update(learner, *given)[0], None)
+        return lax.scan(step, learner, (batches, draws, contexts), unroll=unroll)[0]
 
 
 class OnPolicyAgent(Agent[L]):

@@ -33,13 +33,10 @@ def rounds_of_updates(case: Case) -> Any:
     unroll = xla.unroll_factor(depth_of(agent))
 
     def off_policy(learner: Any, inputs: Any, rounds: Array) -> Any:
-        def step(learner: Any, given: tuple[Any, Array]) -> tuple[Any, None]:
-            (batch, drawn), index = given
-            return agent.update(learner, batch, drawn, UpdateContext(index))[0], None
-
         def one(i: Array, learner: Any) -> Any:
             index = i * updates + jnp.arange(updates, dtype=jnp.int32)
-            return lax.scan(step, learner, (inputs, index), unroll=unroll)[0]
+            contexts = UpdateContext(index, jnp.ones((updates,), jnp.float32))
+            return agent.updates(learner, *inputs, contexts, unroll=unroll)
 
         return lax.fori_loop(0, rounds, one, learner)
 

@@ -1,7 +1,8 @@
 """CUDA kernels of our own in JAX programs: compiled when first used by NVRTC, which `jax[cuda13]` brings.
 
-A kernel's source is a .cu file of this package, specialised by preprocessor definitions. Its PTX goes into the
-program by a custom call that XLA launches itself, inside CUDA graphs too: no library of ours has to be built.
+A kernel's source is a .cu file of this package, with the files that it includes, specialised by preprocessor
+definitions. Its PTX goes into the program by a custom call that XLA launches itself, inside CUDA graphs too: no library
+of ours has to be built.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import ctypes.util
 import functools
 import importlib.resources
 import importlib.util
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -129,12 +131,18 @@ def shared_memory() -> int:
 @functools.cache
 def ptx(kernel: Kernel, capability: tuple[int, ...]) -> str:
     """A kernel's PTX for cards of this compute capability."""
-    source = importlib.resources.files(kernel.package).joinpath(kernel.file).read_text()
+    source = _source(Path(str(importlib.resources.files(kernel.package))) / kernel.file)
     # With what only this generation of cards has: the matrix units of Hopper.
     target = "".join(map(str, capability)) + ("a" if capability == (9, 0) else "")
     options = [f"--gpu-architecture=compute_{target}", "--std=c++17", "-w"]
     options += [f"-D{name}={value}" for name, value in kernel.defines]
     return _compile(source, kernel.file, options)
+
+
+def _source(path: Path) -> str:
+    """A source with what it includes in place."""
+    include = lambda match: _source(path.parent / match[1])
+    return re.sub(r'^#include "(.+)"$', include, path.read_text(encoding="utf-8"), flags=re.MULTILINE)
 
 
 def _compile(source: str, name: str, options: Sequence[str]) -> str:

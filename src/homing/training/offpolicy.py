@@ -116,13 +116,13 @@ class OffPolicy:
 
         def group(i: Array, learner: Any) -> Any:
             # Of fixed length, unlike the loop around it: an accelerator runs it without asking the host.
-            return lax.scan(self._step, learner, prepare(i * size, size), unroll=unroll)[0]
+            return self.agent.updates(learner, *prepare(i * size, size), unroll=unroll)
 
         learner = lax.fori_loop(0, count // size, group, learner)
         if leftover:
             last = prepare(count // size * size, leftover)
             learner = lax.fori_loop(
-                0, count % size, lambda i, learner: self._step(learner, _take(last, i))[0], learner
+                0, count % size, lambda i, learner: self.agent.update(learner, *_take(last, i))[0], learner
             )
         return learner
 
@@ -166,9 +166,6 @@ class OffPolicy:
 
     def _draw(self, key: Key) -> Any:
         return self.agent.draw(key, self.plan.config.batch_size)
-
-    def _step(self, learner: Any, prepared: tuple[Any, Any, UpdateContext]) -> tuple[Any, None]:
-        return self.agent.update(learner, *prepared)[0], None
 
 
 def rewards_of(env: GoalEnv) -> EnvRewards:

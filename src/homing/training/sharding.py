@@ -13,12 +13,13 @@ import dataclasses
 import math
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from homing.agents import OffPolicyAgent
 from homing.config.plan import Schedule
 from homing.errors import ConfigError
 
@@ -196,6 +197,9 @@ class _SpreadAgent(_Spread):
 
     def update(self, learner: Any, batch: Any, *rest: Any) -> Any:
         return self._inner.update(learner, self._placement.rows(batch, _batch_size(batch)), *rest)
+
+    def updates(self, *args: Any, **kwargs: Any) -> Any:
+        return OffPolicyAgent.updates(cast(Any, self), *args, **kwargs)
 
 
 def _batch_size(batch: Any) -> int:

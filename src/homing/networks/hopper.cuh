@@ -1,0 +1,201 @@
+// What kernels for Hopper cards share: the instructions of their matrix units, bulk copies and barriers, and products of a
+// warpgroup with tiles of weights.
+//
+// Matrices are kept in blocks of 8 × 8 numbers, 128 bytes each, [rows / 8, columns / 8, 8, 8]: a tile is then ready for the
+// matrix units as it is, as a left or a right operand, transposed or not. Thread `lane` of a warp has rows lane / 4 and
+// lane / 4 + 8 of its 16, and columns 2 (lane % 4) and 2 (lane % 4) + 1 of each 8: a warp writes a block as 32 words.
+//
+// GROUPS: warpgroups of a block that compute; one more copies.
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef unsigned short bf16;  // its bits
+
+#define BLOCK_BYTES 128
+
+#ifndef EMULATED  // the tests have these for a CPU
+
+#define SHARED extern __shared__ __align__(128) char shared[];
+
+__device__ __forceinline__ u32 address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+
+// Barriers in shared memory. A phase ends when all arrivals that it was started with, and all bytes that were announced, are
+// there; `phase` counts from 0.
+__device__ __forceinline__ void start_barrier(u64* barrier, u32 arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address(barrier)), "r"(arrivals) : "memory");
+}
+__device__ __forceinline__ void show_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void arrive(u64* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(barrier)) : "memory");
+}
+__device__ __forceinline__ void announce(u64* barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(barrier)), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void copy(void* to, const void* from, u32 bytes, u64* barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               ::"r"(address(to)), "l"(from), "r"(bytes), "r"(address(barrier)) : "memory");
+}
+__device__ __forceinline__ void wait_for(u64* barrier, u32 phase) {
+  asm volatile(
+      "{\n.reg .pred done;\nagain:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra over;\nbra again;\nover:\n}"
+      ::"r"(address(barrier)), "r"(phase & 1) : "memory");
+}
+__device__ __forceinline__ void sync_threads(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void show_arrival(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void sync_warp() { __syncwarp(); }
+
+// Registers move from the warpgroup that copies to those that compute.
+#if GROUPS == 2
+__device__ __forceinline__ void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 240;"); }
+__device__ __forceinline__ void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 24;"); }
+#else
+__device__ __forceinline__ void take_registers() {}
+__device__ __forceinline__ void give_registers() {}
+#endif
+
+// Products by the matrix units, in the background: from `start_products` until `wait_products` neither accumulators nor operands
+// in registers may be touched.
+__device__ __forceinline__ void start_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int PENDING>
+__device__ __forceinline__ void wait_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+
+// A matrix in shared memory without swizzling. Reduced along blocks that lie `along` bytes apart; `across` bytes between blocks
+// in the other direction.
+typedef u64 Matrix;
+__device__ __forceinline__ Matrix matrix(const bf16* p, u32 along, u32 across) {
+  return (Matrix)((address(p) & 0x3ffff) >> 4) | (u64)(along >> 4) << 16 | (u64)(across >> 4) << 32;
+}
+
+#define D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define D32(i) D8(i), D8(i + 8), D8(i + 16), D8(i + 24)
+#define P0 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define P1 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define P2 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+#define P3 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+#define INSTRUCTION(n) "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {"
+
+// d [64, n] += a [64, 16] · b [16, n], a in registers; TRANSPOSED: b lies with its columns, not its rows, side by side.
+#define FROM_REGISTERS(n, places, operands, a0, a1, a2, a3, at, transposed) \
+  template <int TRANSPOSED> \
+  __device__ __forceinline__ void multiply(float (&d)[n / 2], const u32* a, Matrix b) { \
+    asm volatile(INSTRUCTION(n) places "}, {" a0 "," a1 "," a2 "," a3 "}, " at ", 1, 1, 1, " transposed ";" \
+                 : operands : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(1 - TRANSPOSED)); \
+  }
+// The same with both in shared memory, both with the rows of the reduction apart.
+#define FROM_MEMORY(n, places, operands, left, right) \
+  __device__ __forceinline__ void multiply(float (&d)[n / 2], Matrix a, Matrix b) { \
+    asm volatile(INSTRUCTION(n) places "}, " left ", " right ", 1, 1, 1, 1, 1;" : operands : "l"(a), "l"(b)); \
+  }
+#define OPERANDS64 D32(0)
+#define OPERANDS128 D32(0), D32(32)
+#define OPERANDS192 D32(0), D32(32), D32(64)
+#define OPERANDS256 D32(0), D32(32), D32(64), D32(96)
+FROM_REGISTERS(64, P0, OPERANDS64, "%32", "%33", "%34", "%35", "%36", "%37")
+FROM_MEMORY(64, P0, OPERANDS64, "%32", "%33")
+FROM_REGISTERS(128, P0 P1, OPERANDS128, "%64", "%65", "%66", "%67", "%68", "%69")
+FROM_MEMORY(128, P0 P1, OPERANDS128, "%64", "%65")
+FROM_REGISTERS(192, P0 P1 P2, OPERANDS192, "%96", "%97", "%98", "%99", "%100", "%101")
+FROM_MEMORY(192, P0 P1 P2, OPERANDS192, "%96", "%97")
+FROM_REGISTERS(256, P0 P1 P2 P3, OPERANDS256, "%128", "%129", "%130", "%131", "%132", "%133")
+FROM_MEMORY(256, P0 P1 P2 P3, OPERANDS256, "%128", "%129")
+
+// c [16, 8] += a [16, 16] · b [16, 8] by one warp.
+__device__ __forceinline__ void multiply_small(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ u32 transpose(u32 x) {  // of a block that a warp holds
+  u32 r;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(x));
+  return r;
+}
+
+__device__ __forceinline__ u32 pack(float low, float high) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+__device__ __forceinline__ float2 unpack(u32 r) {
+  return make_float2(__uint_as_float(r << 16), __uint_as_float(r & 0xffff0000u));
+}
+__device__ __forceinline__ float across(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+__device__ __forceinline__ float tanh_of(float x) {
+  float r;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
+#endif
+
+// A ring of tiles of SIZE numbers: stage t % COUNT has tile t; `full` counts its bytes, `empty` the warpgroups, READERS of them,
+// that are done with it.
+
+template <int COUNT, int SIZE, int READERS>
+struct TileRing {
+  bf16* tiles;
+  u64 *full, *empty;
+
+  __device__ __forceinline__ bf16* operator[](int t) const { return tiles + t % COUNT * SIZE; }
+  __device__ __forceinline__ void start() const {
+    for (int i = 0; i < COUNT; i++) start_barrier(full + i, 1), start_barrier(empty + i, READERS);
+  }
+  __device__ __forceinline__ void wait_full(int t) const { wait_for(full + t % COUNT, t / COUNT); }
+  __device__ __forceinline__ void wait_empty(int t) const {
+    if (t >= COUNT) wait_for(empty + t % COUNT, t / COUNT - 1);
+  }
+  __device__ __forceinline__ void release(int t) const {
+    if (threadIdx.x % 128 == 0) arrive(empty + t % COUNT);
+  }
+};
+
+// A warpgroup's part: which it is, and where its threads stand.
+
+struct Place {
+  int group, warp, lane, row;  // `row`: the first of its two in the warpgroup's 64
+  __device__ __forceinline__ Place() {
+    group = threadIdx.x / 128, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
+    row = warp * 16 + lane / 4;
+  }
+  // Word of a matrix in blocks, `blocks` of them side by side: of block (0 or 1, j) of the warp's 16 rows.
+  __device__ __forceinline__ int word(int blocks, int j, int half) const { return ((warp * 2 + half) * blocks + j) * 32 + lane; }
+};
+
+// acc += a · tiles t, t + 1, … t + COUNT − 1, each 64 rows of the reduction by N columns in blocks. BACK: with the transposed,
+// whose tiles hold N rows by 64 columns of the weights. The warpgroup releases each tile.
+
+template <int N, bool BACK>
+__device__ __forceinline__ void multiply_tile(float (&acc)[N / 2], const u32* a, const bf16* tile) {
+  start_products();
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    if (BACK) multiply<1>(acc, a + 4 * k, matrix(tile + k * 128, BLOCK_BYTES, 8 * BLOCK_BYTES));
+    else multiply<0>(acc, a + 4 * k, matrix(tile + k * 2 * N * 8, N / 8 * BLOCK_BYTES, BLOCK_BYTES));
+  }
+  end_products();
+}
+
+template <int N, bool BACK, int COUNT, class Tiles>
+__device__ __forceinline__ void multiply_tiles(float (&acc)[N / 2], const u32* a, const Tiles& ring, int& t) {
+#pragma unroll
+  for (int c = 0; c < COUNT; c++, t++) {
+    ring.wait_full(t);
+    multiply_tile<N, BACK>(acc, a + 16 * c, ring[t]);
+    if (c > 0) wait_products<1>(), ring.release(t - 1);
+  }
+  wait_products<0>();
+  ring.release(t - 1);
+}
+
+template <int N>
+__device__ __forceinline__ void clear(float (&acc)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) acc[i] = 0.0f;
+}
