@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 from study_helpers import TESTS
@@ -134,9 +135,9 @@ def assert_alike(path, other):
     ours, theirs = numbers(path), numbers(other)
     assert len(ours) == len(theirs) == 10
     for a, b in zip(ours, theirs, strict=True):
-        assert a.keys() == b.keys()
-        for name in a:
-            np.testing.assert_allclose(a[name], b[name], rtol=1e-3, atol=1e-4, err_msg=name)
+        assert jax.tree.structure(a) == jax.tree.structure(b)  # rates of goals by distance are nested
+        for (path, x), y in zip(jax.tree.leaves_with_path(a), jax.tree.leaves(b), strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4, err_msg=jax.tree_util.keystr(path))
 
 
 @pytest.fixture(scope="module")
