@@ -160,3 +160,12 @@ def test_a_port_that_is_taken_is_told(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main.main(["watch", str(tmp_path / "nowhere"), "--no-browser"])
     assert "does not exist" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_run_is_not_watched(tmp_path):
+    from homing.errors import ConfigError
+    from homing.report.server import watch_runs
+
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="holds no run"):
+        watch_runs([tmp_path / "notes.txt"], port=0, browser=False)

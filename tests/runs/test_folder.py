@@ -79,6 +79,14 @@ def test_only_an_empty_folder_takes_a_new_run(tmp_path):
         RunFolder(tmp_path).check_new()
 
 
+def test_commands_of_messages_can_be_copied(tmp_path):
+    (tmp_path / "my run").mkdir()
+    (tmp_path / "my run" / "config.json").write_text("{}")
+    with pytest.raises(ConfigError) as error:
+        RunFolder(tmp_path / "my run").check_new()
+    assert f"`homing resume '{tmp_path / 'my run'}'`" in str(error.value)
+
+
 def test_what_is_no_run_is_told_so(tmp_path):
     with pytest.raises(ConfigError, match="holds no run"):
         RunFolder.existing(tmp_path)

@@ -139,7 +139,7 @@ def watch_runs(
     browser: bool = True,
 ) -> None:
     """Serve the page until Ctrl-C."""
-    missing = [place for place in places if not Path(place).exists()]
+    missing = [place for place in places if not Path(place).is_dir()]
     if missing:
         find_runs(missing)  # names what is wrong, unless they are patterns that fit
     with make_server(Live(places, by, title), port) as server:

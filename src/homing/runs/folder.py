@@ -8,6 +8,7 @@ import fcntl
 import itertools
 import json
 import os
+import shlex
 import socket
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -110,7 +111,7 @@ class RunFolder:
         """Refuse a folder that holds something."""
         if (self.path / CONFIG).exists():
             raise ConfigError(
-                f"{self.path} holds a run already; continue it with `homing resume {self.path}` "
+                f"{self.path} holds a run already; continue it with `homing resume {shlex.quote(str(self.path))}` "
                 "or choose another --out"
             )
         if self.path.exists() and not self.path.is_dir():

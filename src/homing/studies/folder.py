@@ -7,6 +7,7 @@ import dataclasses
 import fcntl
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,7 +89,7 @@ class StudyFolder:
     @property
     def go_on(self) -> str:
         """The command that continues the study."""
-        return f"homing study run {self.path}"
+        return f"homing study run {shlex.quote(str(self.path))}"
 
     @property
     def work(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import signal
 import time
 from collections.abc import Sequence
@@ -59,7 +60,7 @@ class Run:
     ):
         self.members, self.plan, self.show, self.home = members, parts.plan, show, home
         self.save_config = members[0].config.save
-        self.go_on = go_on or f"homing resume {home}"
+        self.go_on = go_on or f"homing resume {shlex.quote(str(home))}"
         self.accept_changes = accept_changes
         # The runs of a population are what their study says: they cannot change one by one.
         self.accept_command = None if go_on else f"{self.go_on} --accept-changes"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,8 +67,8 @@ def resume(
 
 
 def _tell_finished(folder: RunFolder, summary: dict[str, Any], can_go_on: bool, show: Progress) -> None:
-    longer = f"; to train longer, raise total_steps in {CONFIG} and call: homing resume {folder.path}"
-    how = f"{longer} --accept-changes" if can_go_on else ""
+    command = f"homing resume {shlex.quote(str(folder.path))} --accept-changes"
+    how = f"; to train longer, raise total_steps in {CONFIG} and call: {command}" if can_go_on else ""
     show.say(f"{folder.path} is finished; nothing is left to do{how}")
     rows = len(folder.rows())
     if rows != summary.get("rows", rows):
