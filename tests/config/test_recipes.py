@@ -1,5 +1,6 @@
 """Recipes name agents and presets that exist, and quote what their recorded runs reached."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,14 @@ def test_a_recipe_without_a_recorded_run_says_so(capsys):
     assert "all others" in rows[-1]
     for recipe, row in zip(recipes(), rows, strict=True):
         assert (UNMEASURED in row) == (recipe.result is None)
+
+
+def test_recipes_can_be_filtered_by_environment(capsys):
+    code, out, _ = command(capsys, "recipes", "u4", "--json")
+    assert code == 0
+    assert [row["env"] for row in json.loads(out)] == ["ant_u4_maze", "ant_*maze*"]
+    code, _, err = command(capsys, "recipes", "atn")
+    assert code == 2 and "ant" in err
 
 
 def test_numbers_are_those_of_the_recorded_runs():

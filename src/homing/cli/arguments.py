@@ -13,7 +13,7 @@ import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from homing.config.parsing import parse_count, parse_ratio
-from homing.errors import ConfigError
+from homing.errors import ConfigError, unknown
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 Json = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="json")]
@@ -40,6 +40,18 @@ def _numbers(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
         is_instance=lambda value: isinstance(value, info.type),
         str_from_instance=lambda value: [f"{value:g}" if isinstance(value, float) else str(value)],
     )
+
+
+def matching_envs(text: str) -> list[str]:
+    """Ids of environments that contain a text, or one of whose aliases does."""
+    from homing.envs import ALIASES, env_ids
+
+    part = text.lower()
+    aliased = {own for alias, own in ALIASES.items() if part in alias}
+    found = [id for id in env_ids() if part in id or id in aliased]
+    if not found:
+        raise unknown("environment", text, (*env_ids(), *ALIASES))
+    return found
 
 
 def parse_options(settings: Sequence[str]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from homing.cli import report as cli_report
 from homing.cli import share as cli_share
 from homing.cli import show as cli_show
 from homing.cli import train as cli_train
-from homing.cli.arguments import ABOUT_IMPORT, HELP, Json, numbers, take_imports
+from homing.cli.arguments import ABOUT_IMPORT, HELP, Json, matching_envs, numbers, take_imports
 from homing.cli.bench import bench_app
 from homing.cli.guard import guarded
 from homing.cli.tables import add_names, console
@@ -52,7 +52,7 @@ def envs(
     """
     from homing.envs import ALIASES, make
 
-    infos = [make(id).spec for id in _matching_envs(name)]
+    infos = [make(id).spec for id in matching_envs(name)]
     if json_:
         rows = [dataclasses.asdict(info) for info in infos]
         for row in rows:
@@ -71,18 +71,6 @@ def envs(
         early = "yes" if i.ends_early else ""
         table.add_row(i.id, i.body, i.task, i.arena, i.physics, f"{i.dt:g}", *map(str, sizes), early)
     console().print(table)
-
-
-def _matching_envs(text: str) -> list[str]:
-    """Ids that contain a text, or one of whose aliases does."""
-    from homing.envs import ALIASES, env_ids
-
-    part = text.lower()
-    aliased = {own for alias, own in ALIASES.items() if part in alias}
-    found = [id for id in env_ids() if part in id or id in aliased]
-    if not found:
-        raise unknown("environment", text, (*env_ids(), *ALIASES))
-    return found
 
 
 @app.command(name="doctor")

@@ -89,8 +89,17 @@ def recipes() -> tuple[Recipe, ...]:
 def recipe_for(env: str) -> Recipe:
     """The recipe of an environment, by its id or alias."""
     id = resolve(env)
-    found = next(recipe for recipe in recipes() if fnmatchcase(id, recipe.env))
-    return dataclasses.replace(found, env=id)
+    return dataclasses.replace(_entry(id), env=id)
+
+
+def recipes_for(envs: Sequence[str]) -> tuple[Recipe, ...]:
+    """The entries of the table that environments are trained by, by their ids."""
+    used = [_entry(id) for id in envs]
+    return tuple(recipe for recipe in recipes() if any(recipe is entry for entry in used))
+
+
+def _entry(id: str) -> Recipe:
+    return next(recipe for recipe in recipes() if fnmatchcase(id, recipe.env))
 
 
 def measure(rows: list[dict[str, Any]]) -> Reached:
