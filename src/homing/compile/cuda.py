@@ -1,8 +1,8 @@
 """CUDA kernels of our own in JAX programs: compiled when first used by NVRTC, which `jax[cuda13]` brings.
 
 A kernel's source is a .cu file of this package, with the files that it includes, specialised by preprocessor
-definitions. Its PTX goes into the program by a custom call that XLA launches itself, inside CUDA graphs too: no library
-of ours has to be built.
+definitions. Its PTX goes into the program by a custom call that XLA launches itself, inside CUDA graphs too: no
+library of ours has to be built.
 """
 
 from __future__ import annotations

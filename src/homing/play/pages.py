@@ -22,7 +22,8 @@ MAX_FIELDS = 8  # of a query
 GALLERY, PLAY = "gallery", "play"
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d2b27; --soft: #5c6b66; --card: #fff; --ground: #eef1f0; --ours: #246e5a }
-@media (prefers-color-scheme: dark) { :root { --ink: #e8efec; --soft: #9fb0aa; --card: #1d2523; --ground: #141a18; --ours: #58c4a3 } }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e8efec; --soft: #9fb0aa; --card: #1d2523; --ground: #141a18; --ours: #58c4a3 } }
 body { margin: 0 auto; max-width: 62rem; padding: 2rem 1rem; font: 16px/1.5 system-ui, sans-serif; color: var(--ink);
   background: var(--ground) }
 h1 { margin: 0; font-size: 1.6rem } h2 { margin: 0; font-size: 1.1rem; overflow-wrap: anywhere } p { margin: .3rem 0 }
