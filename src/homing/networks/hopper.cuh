@@ -7,40 +7,12 @@
 //
 // GROUPS: warpgroups of a block that compute; one more copies.
 
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef unsigned short bf16;  // its bits
+#include "copies.cuh"
 
 #define BLOCK_BYTES 128
 
 #ifndef EMULATED  // the tests have these for a CPU
 
-#define SHARED extern __shared__ __align__(128) char shared[];
-
-__device__ __forceinline__ u32 address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
-
-// Barriers in shared memory. A phase ends when all arrivals that it was started with, and all bytes that were announced, are
-// there; `phase` counts from 0.
-__device__ __forceinline__ void start_barrier(u64* barrier, u32 arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address(barrier)), "r"(arrivals) : "memory");
-}
-__device__ __forceinline__ void show_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-__device__ __forceinline__ void arrive(u64* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(barrier)) : "memory");
-}
-__device__ __forceinline__ void announce(u64* barrier, u32 bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(barrier)), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void copy(void* to, const void* from, u32 bytes, u64* barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-               ::"r"(address(to)), "l"(from), "r"(bytes), "r"(address(barrier)) : "memory");
-}
-__device__ __forceinline__ void wait_for(u64* barrier, u32 phase) {
-  asm volatile(
-      "{\n.reg .pred done;\nagain:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra over;\nbra again;\nover:\n}"
-      ::"r"(address(barrier)), "r"(phase & 1) : "memory");
-}
 __device__ __forceinline__ void sync_threads(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
@@ -118,15 +90,6 @@ __device__ __forceinline__ u32 transpose(u32 x) {  // of a block that a warp hol
   return r;
 }
 
-__device__ __forceinline__ u32 pack(float low, float high) {
-  u32 r;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  return r;
-}
-__device__ __forceinline__ float2 unpack(u32 r) {
-  return make_float2(__uint_as_float(r << 16), __uint_as_float(r & 0xffff0000u));
-}
-__device__ __forceinline__ float across(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 __device__ __forceinline__ float tanh_of(float x) {
   float r;
   asm("tanh.approx.f32 %0, %1;" : "=f"(r) : "f"(x));

@@ -19,10 +19,6 @@
 // A warp computes SPAN × COLS of each layer's output, held as the accumulators of mma.m16n8k16: thread `lane` has rows
 // lane / 4 and lane / 4 + 8 of each 16 and columns 2 (lane % 4), 2 (lane % 4) + 1 of each 8.
 
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef unsigned short bf16;  // its bits
-
 #define COLS (W <= 512 ? 32 : 64)
 #define ACROSS (W / COLS)     // warps side by side
 #define GROUPS (ROWS / SPAN)  // of warps, one below the other
@@ -45,11 +41,9 @@ typedef unsigned short bf16;  // its bits
   _Pragma("unroll") for (int mi = 0; mi < MT; mi++) _Pragma("unroll") for (int ni = 0; ni < NT; ni++) \
       _Pragma("unroll") for (int h = 0; h < 2; h++)
 
+#include "copies.cuh"
+
 #ifndef EMULATED  // the tests have these for a CPU
-
-#define SHARED extern __shared__ __align__(128) char shared[];
-
-__device__ __forceinline__ u32 address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
 __device__ __forceinline__ void load_matrices(u32 (&r)[4], const bf16* p) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -67,38 +61,10 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const u32 (&a)[4], u
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Barriers that count the bytes of bulk copies; a phase ends when all that were announced have arrived.
-__device__ __forceinline__ void start_barrier(u64* barrier) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(barrier)) : "memory");
-}
-__device__ __forceinline__ void show_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-__device__ __forceinline__ void announce(u64* barrier, u32 bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(barrier)), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void copy(void* to, const void* from, u32 bytes, u64* barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-               ::"r"(address(to)), "l"(from), "r"(bytes), "r"(address(barrier)) : "memory");
-}
-__device__ __forceinline__ void wait_for(u64* barrier, u32 phase) {
-  asm volatile(
-      "{\n.reg .pred done;\nagain:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra over;\nbra again;\nover:\n}"
-      ::"r"(address(barrier)), "r"(phase & 1) : "memory");
-}
-
 // Before a barrier: bulk copies after it overwrite nothing that this thread is still reading. The barrier alone does not
 // see to that: products move past it, and with them the wait for what ldmatrix loads.
 __device__ __forceinline__ void end_reads() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-__device__ __forceinline__ u32 pack(float low, float high) {
-  u32 r;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  return r;
-}
-__device__ __forceinline__ float2 unpack(u32 r) {
-  return make_float2(__uint_as_float(r << 16), __uint_as_float(r & 0xffff0000u));
-}
-__device__ __forceinline__ float across(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 __device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
 
 #endif
