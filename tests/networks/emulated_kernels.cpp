@@ -61,7 +61,7 @@ typedef unsigned int u32;
 // Clusters, and counters that their blocks share.
 #define CLUSTER(blocks)
 static void sync_cluster() { wait_at(cluster_barrier, blocks_alive.size() * threads); }
-static void show_writes() {}
+static void end_accesses() {}
 static void count_one(u32* counter) { ++*counter; }
 static void wait_until(u32* counter, u32 value) {
   while (*(volatile u32*)counter < value) swapcontext(&fibers[current], &scheduler);

@@ -84,8 +84,8 @@
 __device__ __forceinline__ void sync_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-// What was written before is seen by copies and by the matrix units, and what they read before may be written.
-__device__ __forceinline__ void show_writes() { asm volatile("fence.proxy.async;" ::: "memory"); }
+// What this thread wrote before is seen by copies and by the matrix units, and what it read before may be overwritten by them.
+__device__ __forceinline__ void end_accesses() { asm volatile("fence.proxy.async;" ::: "memory"); }
 // Counters that blocks of a cluster share.
 __device__ __forceinline__ void count_one(u32* counter) {
   asm volatile("red.release.cluster.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
@@ -108,7 +108,7 @@ __device__ __forceinline__ void sync_group(const Place& place) { sync_threads(3 
 
 // A warpgroup has written what `counter` stands for.
 __device__ __forceinline__ void finish(const Place& place, u32* counter) {
-  show_writes();
+  end_accesses();
   sync_group(place);
   if (threadIdx.x % 128 == 0) count_one(counter);
 }
@@ -186,6 +186,7 @@ __device__ __forceinline__ void move_item(
         const float2 value = unpack(((const u32*)right)[(i / SHARE * (N / 8) + place.warp * SHARE + i % SHARE) * 32 + place.lane]);
         sums[i % SHARE * 2] += value.x, sums[i % SHARE * 2 + 1] += value.y;
       }
+      end_accesses();
       sync_group(place);  // all warps have read the tile before the next one releases it
     }
     if (c > 0) wait_products<1>(), ring.release(t - 1);
@@ -223,6 +224,7 @@ __device__ __forceinline__ void move_item(
       weights[word] = high;
       if (HEAD) rest[word] = pack(p.x - unpack(high).x, p.y - unpack(high).y);
     }
+    end_accesses();
     sync_group(place);
     ring.release(t);
   }
@@ -282,7 +284,7 @@ struct Part {
   __device__ __forceinline__ void await(int counter, u32 value) const {
     if (place.lane == 0) wait_until(counters + counter, value);
     sync_warp();
-    show_writes();
+    end_accesses();
   }
 
   __device__ __forceinline__ void copy_forward(int net) {
@@ -501,7 +503,7 @@ struct Part {
       norm = over_quad(norm);
       if (place.lane % 4 == 0) norms[block * 8 + place.lane / 4] = norm;
     }
-    show_writes();
+    end_accesses();
 
     // This side as two left operands; the logits of the positives.
     float norm[2] = {0.0f, 0.0f}, positive[2] = {0.0f, 0.0f}, reference[2];
@@ -598,7 +600,7 @@ struct Part {
       const float y = all[w + 1] - pulled[h] * (mine.y - by.y) + own[h] * (their.y - mine.y);
       a[w / 2] = pack(x, y);
     }
-    show_writes();
+    end_accesses();
     sync_group(place);
     if (thread() == 0) arrive(ring_free);
   }
@@ -767,7 +769,7 @@ extern "C" __global__ void CLUSTER(BLOCKS) __launch_bounds__(THREADS, 1) crl_upd
   }
   start(before + (size_t)seed * 3 * PARAMETERS, part.after, (u32*)part.weights, (u32*)part.heads);
   if (rank == 0 && threadIdx.x < COUNTERS) part.counters[threadIdx.x] = 0;
-  show_writes();
+  end_accesses();
   sync_cluster();
 
   if (copies) {
