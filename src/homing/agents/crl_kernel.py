@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -28,7 +29,7 @@ THREADS = 384
 STAGES = (4, 3, 2)  # tiles in flight, the best first
 CHUNK_BYTES = 3 * 64 * 40 * 4  # a tile of parameters and moments
 # Weights of the mean log-sums of rows and columns in a loss; the positives have minus their sum.
-LOG_SUMS = {
+LOG_SUMS: dict[Callable[[Array], Array], tuple[float, float]] = {
     contrastive.infonce: (1.0, 0.0),
     contrastive.infonce_backward: (0.0, 1.0),
     contrastive.infonce_symmetric: (1.0, 1.0),
@@ -197,7 +198,7 @@ def _sizes(shape: UpdateShape) -> dict[tuple[str, ...], tuple[int, ...]]:
 
 def _flat(nets: Any, log_alpha: Array, shape: UpdateShape) -> Array:
     """All parameters of a seed, or their moments, in the kernel's order."""
-    leaves = flatten_dict(nets)
+    leaves: dict[tuple[str, ...], Any] = flatten_dict(nets)
     padded = [zero_padded(leaves[path], (NETS, *size)) for path, size in _sizes(shape).items()]
     flat = jnp.concatenate([leaf.reshape(NETS, -1) for leaf in padded], axis=1)
     return jnp.concatenate([flat.ravel(), zero_padded(log_alpha[None], (ROUNDING,))])
@@ -205,7 +206,8 @@ def _flat(nets: Any, log_alpha: Array, shape: UpdateShape) -> Array:
 
 def _tree(flat: Array, like: Any, shape: UpdateShape) -> tuple[Any, Array]:
     """Networks and log α of what `_flat` made."""
-    sizes, leaves = _sizes(shape), flatten_dict(like)
+    sizes = _sizes(shape)
+    leaves: dict[tuple[str, ...], Any] = flatten_dict(like)
     ends = itertools.accumulate(math.prod(size) for size in sizes.values())
     parts = jnp.split(flat[:-ROUNDING].reshape(NETS, -1), list(ends)[:-1], axis=1)
     padded = {
