@@ -93,6 +93,7 @@ BOUNDS: dict[str, dict[str, Range]] = {
         "hazard_bins": Range(1, 100_000),
         "occupancy_bins": Range(1, 100_000),
         "dwell": Range(1, 10_000),
+        "goal_points": Range(1, 128),
         "time_weight": WEIGHT,
         "separation_weight": WEIGHT,
         "occupancy_weight": WEIGHT,

@@ -201,7 +201,7 @@ def test_labels_tell_falls_cuts_and_arrivals_apart(true_censoring):
     batch = jax.jit(lambda: agent.sample(view, index, jax.random.key(0)))()
     reached = np.asarray(batch.first.reached)
     assert reached.all(), "goals of the own future are reached"
-    ahead = np.asarray(batch.obs.goal) - np.asarray(batch.obs.state)
+    ahead = np.asarray(batch.obs.goal)[:, 0] - np.asarray(batch.obs.state)
     np.testing.assert_array_equal(batch.first.steps, ahead[:, 0])
     np.testing.assert_array_equal(batch.fails, [1, 1, 1, 1, 0, 0, 0, 0, 0, 0])
     np.testing.assert_array_equal(batch.whole, [1, 1, 1, 0, 1, 1, 1, 1, 0, 0])
@@ -259,6 +259,64 @@ def test_with_a_dwell_a_cut_episode_tells_nothing_of_stays_that_it_could_not_sho
         at_risk = first.steps >= step
         arrives = first.reached & (first.steps == step)
         assert arrives.sum() / at_risk.sum() == pytest.approx(ENTERS, abs=0.05), step
+
+
+MOVING = dataclasses.replace(SMALL, future_ratio=1.0, current_ratio=0.0, dwell=4)
+
+
+def moving_batch(goal_points: int) -> SRLBatch:
+    """Of a walker that never rests; its episode of ten steps falls at the end."""
+    view, index = line_view([0] * 9 + [1], [0] * 9 + [1])
+    agent = SRL(dataclasses.replace(MOVING, goal_points=goal_points), Line())
+    return jax.jit(lambda: agent.sample(view, index, jax.random.key(0)))()
+
+
+def test_who_never_rests_reaches_no_place_to_be_held():
+    assert not np.asarray(moving_batch(goal_points=1).first.reached).any()
+
+
+def test_who_never_rests_reaches_the_sequences_of_its_own_future():
+    batch = moving_batch(goal_points=2)
+    goals, place = np.asarray(batch.obs.goal)[..., 0], np.arange(10)
+    own = place < 10 - 3  # those with a dwell ahead of them
+    np.testing.assert_array_equal(goals[own, 1] - goals[own, 0], 3)
+    np.testing.assert_array_equal(goals[~own, 1], goals[~own, 0])
+    np.testing.assert_array_equal(batch.first.reached, own)
+    np.testing.assert_array_equal(np.asarray(batch.first.steps)[own], (goals[:, 0] - place)[own])
+    # A dwell does not fit any more before the fall: never, up to the horizon.
+    np.testing.assert_array_equal(np.asarray(batch.first.steps)[~own], SMALL.horizon)
+
+
+def test_the_value_of_a_place_is_that_of_a_sequence_that_stays_there():
+    agent = SRL(dataclasses.replace(MOVING, goal_points=3), Line())
+    params = any_learner(agent).params
+    state, place = np.full((5, 1), 2.0, np.float32), np.arange(5, dtype=np.float32)[:, None]
+    action = np.zeros((5, agent.action_size), np.float32)
+
+    @jax.jit
+    def both(params):
+        (psi,) = agent.nets(params["nets"], psi=np.repeat(place, 3, axis=1))
+        (phi,) = agent.nets(params["nets"], phi=np.concatenate([state, action], axis=1))
+        sequence = agent._time_value(agent.head(params["head"], phi, psi))
+        return agent.value(any_learner(agent).replace(params=params), Obs(state, place), action), sequence
+
+    value, sequence = both(params)
+    np.testing.assert_allclose(value, sequence, rtol=1e-5)
+    assert np.ptp(value) > 0, "or goals would not matter"
+
+
+@pytest.mark.parametrize("goal_points", [2, 4])
+def test_updates_learn_from_sequences(goal_points):
+    agent = SRL(dataclasses.replace(MOVING, goal_points=goal_points), Line())
+    draws = jax.jit(lambda: agent.draw(jax.random.key(1), 10))()
+    learner = any_learner(agent)
+    after, metrics = jax.jit(lambda *given: agent.update(*given, UpdateContext()))(
+        learner, moving_batch(goal_points), draws
+    )
+    assert all(np.isfinite(value) for value in metrics.values())
+    assert metrics["reached"] == pytest.approx(0.7)
+    kernel = lambda learner: jax.tree.leaves(learner.params["nets"]["psi"])
+    assert any(np.any(old != new) for old, new in zip(kernel(learner), kernel(after), strict=True))
 
 
 def drawn_goals(agent, view, index):
@@ -409,3 +467,8 @@ def test_a_dwell_that_no_episode_can_show_is_refused():
     with pytest.raises(ConfigError, match=r"dwell 41 .* horizon 40"):
         dataclasses.replace(SMALL, dwell=41)
     dataclasses.replace(SMALL, dwell=40)
+
+
+def test_more_points_than_steps_of_a_dwell_are_refused():
+    with pytest.raises(ConfigError, match=r"goal_points 5 do not fit into a dwell of 4 .* raise dwell to 5"):
+        dataclasses.replace(SMALL, dwell=4, goal_points=5)

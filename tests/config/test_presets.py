@@ -1,5 +1,7 @@
 """Presets build, plan and are found by name."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -49,6 +51,17 @@ def test_presets_differ_where_an_environment_needs_it():
     assert preset("ppo", "paper", "humanoid").train == PRESETS["ppo"]["paper"].train
     assert preset("crl", "fast", "ant").train.train_episode_length == 300
     assert preset("crl", "fast", "ant_u_maze").train.train_episode_length is None
+
+
+@pytest.mark.parametrize("name", ["paper", "chrono", "srl"])
+def test_robots_that_fall_follow_sequences_of_goals_as_published(name):
+    for env in ("humanoid", "humanoid_u_maze"):
+        chosen = preset("srl", name, env)
+        assert (chosen.agent.dwell, chosen.agent.goal_points, chosen.train.batch_size) == (32, 32, 1024)
+        assert chosen.train.updates_per_step == 484 / (62 * 512)
+        assert dataclasses.replace(chosen.agent, dwell=1, goal_points=1) == PRESETS["srl"][name].agent
+    assert preset("srl", name, "ant_u4_maze") == PRESETS["srl"][name]
+    assert preset("srl", "fast", "humanoid").agent.goal_points == 1
 
 
 def test_an_alias_of_the_environment_is_evaluated_in_with_its_options():

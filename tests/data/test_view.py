@@ -162,6 +162,70 @@ def test_first_reach_equals_a_loop_over_the_episode(stored, dwell):
         assert kinds == {(True, False), (False, True), (False, False), ("at once", True), ("at once", False)}
 
 
+PATH = (0, 1, 3)
+PATH_RATIOS = {"future": 0.4, "uniform_future": 0.2, "current": 0.2}
+
+
+@functools.cache
+def sequences(path):
+    """Goals along a path, drawn for every transition, and when episodes first follow them."""
+
+    def found(view, index, goals):
+        del goals
+        drawn = view.mixed_goals(PATH_RATIOS, "random", index, jax.random.key(5), 0.8, path)
+        return drawn, view.first_match(index, drawn, path, 1.0, HORIZON)
+
+    return found
+
+
+def achieved_ahead(stored, t, n, end):
+    """What the episode achieves 0, 1, … steps ahead."""
+    return np.concatenate([stored.state[t : t + 1, n, :2], stored.achieved[t : end + 1, n]])
+
+
+def test_sequences_of_goals_are_what_the_own_episode_achieved_or_one_place(stored):
+    drawn, _ = stored.read(sequences(PATH))
+    offsets = set()
+    for i, (t, n, _, end) in enumerate(stored.each()):
+        ahead = achieved_ahead(stored, t, n, end)
+        starts = [k for k in range(len(ahead) - PATH[-1]) if (drawn[i] == ahead[k + np.asarray(PATH)]).all()]
+        repeated = (drawn[i] == drawn[i][0]).all()
+        assert bool(starts) != repeated
+        if repeated:
+            assert (stored.achieved.reshape(-1, 2) == drawn[i][0]).all(axis=1).any()
+        offsets |= set(starts)
+    assert {0, 1, 2} <= offsets if stored.steps > LENGTH else offsets
+
+
+def test_the_first_goals_of_sequences_are_those_without_a_path_where_the_episode_is_long_enough(stored):
+    """The same keys, at equal ratios: only the room for the rest of the path is taken off."""
+    plain = stored.read(lambda view, index, _: view.goals(Relabel("commanded"), index, jax.random.key(0)))
+    one = lambda path: (
+        lambda view, index, _: view.mixed_goals({}, "commanded", index, jax.random.key(0), 0.9, path)
+    )
+    np.testing.assert_array_equal(stored.read(one((0,))), plain)
+    np.testing.assert_array_equal(stored.read(one(PATH)), np.repeat(plain[:, None], len(PATH), axis=1))
+
+
+def test_sequences_are_first_followed_where_a_loop_finds_all_their_goals(stored):
+    drawn, first = stored.read(sequences(PATH))
+    kinds = set()
+    for i, (t, n, _, end) in enumerate(stored.each()):
+        ahead = achieved_ahead(stored, t, n, end)
+        near = lambda k, ahead=ahead, i=i: all(
+            np.linalg.norm(ahead[k + step] - goal) <= 1.0 for step, goal in zip(PATH, drawn[i], strict=True)
+        )
+        follows = [k for k in range(min(len(ahead) - PATH[-1], HORIZON + 1)) if near(k)]
+        remaining = end - t + 1
+        assert bool(first.reached[i]) == bool(follows)
+        assert int(first.steps[i]) == (follows[0] if follows else min(remaining, HORIZON))
+        falls = stored.discount[end, n] == 0
+        assert bool(first.terminated[i]) == (not follows and falls and remaining <= HORIZON)
+        kinds.add((bool(follows), bool(first.terminated[i])))
+    if stored.steps > LENGTH:
+        assert kinds == {(True, False), (False, True), (False, False)}
+
+
 def states_actions_and_ends(view, index, goals):
     del goals
     ends = view.whole(index, 3), view.terminates(index), view.steps_to_termination(index)

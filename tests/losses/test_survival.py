@@ -138,18 +138,20 @@ def test_huber_is_a_parabola_and_then_a_line():
     np.testing.assert_allclose(jax.jit(huber)(x), [0, 0.125, 0.125, 0.5, 2.5, 3.5])
 
 
-@pytest.mark.parametrize("size", [4, 12])
-def test_separation_is_a_loop_over_pairs_with_other_goals_and_unreached_own_ones(size):
+@pytest.mark.parametrize(("size", "points"), [(4, 1), (12, 1), (12, 3)])
+def test_separation_is_a_loop_over_pairs_with_other_goals_and_unreached_own_ones(size, points):
+    """Sequences of several points are other goals where any two of the same step are apart."""
     rng = np.random.default_rng(size)
     own, pairs = rng.uniform(0, 2, 12), rng.uniform(0, 2, (12 // size, size, size))
-    goal, weight, reached = rng.integers(0, 3, (12, 2)), rng.integers(0, 2, 12), rng.random(12) < 0.5
+    goal, weight = rng.integers(0, 3, (12, points, 2)), rng.integers(0, 2, 12)
+    reached = rng.random(12) < 0.5
     crossed, alone = [], []
     for i in range(12):
         if weight[i] and not reached[i]:
             alone.append(max(0, 1.5 - own[i]))
         for j in range(12):
             together = i // size == j // size and i != j
-            if together and weight[i] and np.linalg.norm(goal[i] - goal[j]) > 1:
+            if together and weight[i] and np.linalg.norm(goal[i] - goal[j], axis=-1).max() > 1:
                 crossed.append(max(0, 1.5 - pairs[i // size, i % size, j % size]))
     first = FirstReach(np.zeros(12, np.int32), reached, np.zeros(12, bool))
     given = [x.astype(np.float32) for x in (own, pairs, goal, weight)]

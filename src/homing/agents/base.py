@@ -57,8 +57,12 @@ class ReplayView(Protocol):
         index: TransitionIndex,
         key: Key,
         gamma: float = 0.99,
+        path: Sequence[int] = (0,),
     ) -> Array:
-        """Goals by several laws, each for its fraction of the batch, and by `rest` for what they leave."""
+        """Goals by several laws, each for its fraction of the batch, and by `rest` for what they leave.
+
+        With a `path` of several steps sequences [B, len(path), ...] of what is achieved at these steps.
+        """
         ...
 
     def states(self, index: TransitionIndex, offset: Array | int = 0) -> Array:
@@ -99,6 +103,12 @@ class ReplayView(Protocol):
 
     def first_near(self, index: TransitionIndex, near: Array, horizon: int, dwell: int = 1) -> FirstReach:
         """When `nearness` is first positive (for `dwell` steps), or that it never is."""
+        ...
+
+    def first_match(
+        self, index: TransitionIndex, goal: Array, path: Sequence[int], radius: float, horizon: int
+    ) -> FirstReach:
+        """When a sequence of goals [B, len(path), goal_dim] is first followed at these steps, or that it is not."""
         ...
 
     def first_reach(

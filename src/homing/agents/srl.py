@@ -55,6 +55,9 @@ class SRLConfig:
     """Actions that the policy plans at once and executes open-loop."""
     dwell: int = 1
     """Consecutive steps at the goal that count as reaching it."""
+    goal_points: int = 1
+    """Points of the critic's goals: 1 is one place, to be held for `dwell` steps; more are a sequence that an episode
+    achieved, evenly spaced over `dwell` steps, to be followed step by step."""
     true_censoring: bool = False
     """Censor an unreached goal where its episode was cut; else it counts as not reached within the horizon. Episodes
     that fell always do: with many falls and early cuts this makes goals look farther than they are."""
@@ -98,6 +101,11 @@ class SRLConfig:
                 f"dwell {self.dwell} does not fit into horizon {self.horizon}: no goal would ever count as reached; "
                 f"lower dwell to {self.horizon} or less, or raise horizon"
             )
+        if self.goal_points > self.dwell:
+            raise ConfigError(
+                f"goal_points {self.goal_points} do not fit into a dwell of {self.dwell} steps; "
+                f"raise dwell to {self.goal_points} or more, or lower goal_points"
+            )
 
 
 class SRL(OffPolicyAgent[Fit, SRLBatch]):
@@ -115,11 +123,12 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
         self.target_entropy = config.entropy_target * self.action_size
         self.edges = survival.time_bins(config.horizon, config.hazard_bins)
         self.occupancy_edges = survival.time_bins(config.horizon, config.occupancy_bins)
+        self.path = survival.even_steps(config.dwell, config.goal_points)
         dim, survives = config.representation_dim, config.survival_weight != 0
         self.nets = Stack(
             {
                 "phi": Member(config.encoder_net, spec.state_dim + self.action_size, dim + survives),
-                "psi": Member(config.encoder_net, spec.goal_dim, dim),
+                "psi": Member(config.encoder_net, config.goal_points * spec.goal_dim, dim),
                 "actor": Member(config.actor_net, spec.state_dim + spec.goal_dim, 2 * self.action_size),
             },
             apart=True,  # the critic's gradients need not wait for the policy's
@@ -147,8 +156,12 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
     def predict(self, params: Any, obs: Obs, action: Array) -> Prediction:
         """What the critic says of reaching goals."""
         (phi,) = self.nets(params["nets"], phi=_join(obs.state, action))
-        (psi,) = self.nets(params["nets"], psi=obs.goal)
-        return self.head(params["head"], self._split(phi)[0], psi)
+        return self.head(params["head"], self._split(phi)[0], self._encoded_place(params, obs.goal))
+
+    def _encoded_place(self, params: Any, goal: Array) -> Array:
+        """ψ of goals [..., goal_dim] to be held, each point of the sequence the same."""
+        (psi,) = self.nets(params["nets"], psi=jnp.tile(goal, self.config.goal_points))
+        return psi
 
     def _split(self, phi: Array) -> tuple[Array, Array | None]:
         """φ itself, and the logit of Z where it is learned."""
@@ -173,11 +186,15 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
             horizon=config.horizon,
             chunk=self.chunk,
             dwell=config.dwell,
+            path=self.path,
             true_censoring=config.true_censoring,
         )
 
     def goals(self, replay: ReplayView, index: TransitionIndex, key: Key) -> Array:
-        """Goals from the own future, near and far, the present, the whole episode and random transitions."""
+        """Goals from the own future, near and far, the present, the whole episode and random transitions.
+
+        [B, goal_dim], and [B, points, goal_dim] where they are sequences.
+        """
         config = self.config
         ratios = {
             "future": config.future_ratio,
@@ -185,7 +202,7 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
             "uniform_future": config.far_ratio,
             "episode": config.episode_ratio,
         }
-        return replay.mixed_goals(ratios, "random", index, key, config.goal_gamma)
+        return replay.mixed_goals(ratios, "random", index, key, config.goal_gamma, self.path)
 
     def draw(self, key: Key, batch_size: int) -> Array:
         """Noise [B, chunk · action_dim] of the policy's actions."""
@@ -206,16 +223,18 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
         return adam(learner, lambda params: self._loss(params, batch, draws), rates)
 
     def _loss(self, params: Any, batch: SRLBatch, noise: Array) -> tuple[Array, Metrics]:
-        obs = batch.obs
+        state, goal = batch.obs.state, batch.obs.goal
         phi, psi, head = self.nets(
             params["nets"],
-            phi=_join(obs.state, batch.action),
-            psi=obs.goal,
-            actor=_join(obs.state, obs.goal),
+            phi=_join(state, batch.action),
+            psi=goal.reshape(len(goal), -1),
+            actor=_join(state, goal[:, 0]),
         )
         action, log_prob = squash(*mean_and_log_std(head), noise)
         critic_loss, metrics = self._critic_loss(params, phi, psi, batch)
-        actor_loss, actor_metrics = self._actor_loss(params, obs.state, action, log_prob, psi, batch)
+        # The policy is to hold the first point of a sequence.
+        place = psi if len(self.path) == 1 else self._encoded_place(params, goal[:, 0])
+        actor_loss, actor_metrics = self._actor_loss(params, state, action, log_prob, place, batch)
         alpha_loss, alpha_metrics = temperature_loss(params["log_alpha"], log_prob, self.target_entropy)
         return critic_loss + actor_loss + alpha_loss, metrics | actor_metrics | alpha_metrics
 

@@ -16,8 +16,10 @@ from homing.types import Array, FirstReach, Obs, TransitionIndex
 class SRLBatch(struct.PyTreeNode):
     """State-action pairs, goals, and what their episodes tell about reaching them."""
 
-    obs: Obs  # [B, ...]
-    goal: Array  # [B, goal_dim], in the environment's units where those of `obs` are normalised
+    obs: Obs  # [B, ...], goals as in `goal`
+    goal: (
+        Array  # [B, P, goal_dim] of P points, in the environment's units where those of `obs` are normalised
+    )
     action: Array  # [B, chunk · action_dim]
     first: FirstReach  # each [B]
     whole: Array  # [B] float32: the episode has all actions of the chunk
@@ -37,16 +39,24 @@ def labelled(
     horizon: int,
     chunk: int,
     dwell: int,
+    path: Sequence[int] = (0,),
     true_censoring: bool,
 ) -> SRLBatch:
-    """The transitions with their goals, first-reach times and occupancies; settings as in `SRLConfig`."""
-    near = replay.nearness(index, goal, radii, horizon)
-    first = replay.first_near(index, near, horizon, dwell)
+    """The transitions with their goals [B, goal_dim] or [B, P, goal_dim], first-reach times and occupancies.
+
+    path: the steps within a stay of `dwell` at which a sequence has its goals; other settings as in `SRLConfig`
+    """
+    goal = goal.reshape(len(goal), len(path), -1)
+    near = replay.nearness(index, goal[:, 0], radii, horizon)
+    if len(path) == 1:
+        first = replay.first_near(index, near, horizon, dwell)
+    else:
+        first = replay.first_match(index, goal, path, radii[0], horizon)
     # A fall is known to never reach the goal; a cut episode is known only so far, if that is to count.
     never = first.terminated if true_censoring else ~first.reached
     # Whether a stay begins depends on the steps after it: of a cut episode's last ones nothing is known.
-    cut = ~first.reached & (index.remaining < horizon)
-    known = jnp.where(cut, jnp.maximum(first.steps - (dwell - 1), -1), first.steps)
+    seen = index.remaining - (dwell - 1)
+    known = jnp.where(~first.reached & (seen < horizon), jnp.maximum(seen, -1), first.steps)
     first = first._replace(steps=jnp.where(never, horizon, known))
     fails = replay.terminates(index) & (index.remaining <= horizon)
     occupancy, observed = survival.occupancy_labels(near, index.remaining, fails, len(radii), occupancy_edges)

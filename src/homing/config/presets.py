@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -214,9 +215,21 @@ PRESETS: dict[str, dict[str, Preset]] = {
     },
 }
 
-# Exceptions of a preset for some environments: preset -> pattern of ids -> agent -> settings.
+# A robot that falls has reached nothing: goals are sequences of positions to be followed for half a second.
+_FOLLOWED: dict[str, Any] = {
+    "batch_size": 1024,
+    "updates_per_step": 484 / (62 * 512),
+    "dwell": 32,
+    "goal_points": 32,
+}
+
+# Exceptions of a preset for some environments: preset -> pattern of ids -> agent -> settings, of training or its own.
 ENV_CHANGES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
-    "paper": {"humanoid*": {agent: {"num_envs": 512} for agent in ("crl", "sac", "td3")}},
+    "paper": {
+        "humanoid*": {agent: {"num_envs": 512} for agent in ("crl", "sac", "td3")} | {"srl": _FOLLOWED},
+    },
+    "chrono": {"humanoid*": {"srl": _FOLLOWED}},
+    "srl": {"humanoid*": {"srl": _FOLLOWED}},
     # Ten metres take some hundred steps: shorter training episodes see more of the approach.
     "fast": {
         "ant": {
@@ -235,9 +248,19 @@ def preset(agent: str, name: str, env: str | None = None) -> Preset:
     chosen = PRESETS[agent][name]
     for pattern, changes in ENV_CHANGES.get(name, {}).items():
         if fnmatchcase(str(env or ""), pattern):
-            train = dataclasses.replace(chosen.train, **changes.get(agent, {}))
-            chosen = dataclasses.replace(chosen, train=train)
+            chosen = _changed(chosen, changes.get(agent, {}))
     return chosen
+
+
+def _changed(chosen: Preset, changes: Mapping[str, Any]) -> Preset:
+    """A preset with other settings of training and of the agent, by their names."""
+    of_agent = {field.name for field in dataclasses.fields(chosen.agent)} & set(changes)
+    train = {name: value for name, value in changes.items() if name not in of_agent}
+    return dataclasses.replace(
+        chosen,
+        train=dataclasses.replace(chosen.train, **train),
+        agent=dataclasses.replace(chosen.agent, **{name: changes[name] for name in of_agent}),
+    )
 
 
 def register_agent(name: str, config: type, agent: type, train: Any = None) -> None:

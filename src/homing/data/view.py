@@ -19,6 +19,9 @@ from homing.types import Array, Batch, FirstReach, Key, Obs, Relabel, Transition
 
 CACHE_LINE = 128  # bytes, of a GPU's memory
 
+# Samplers of `mixed_goals` whose goals go on: after one of them comes what the episode achieves next.
+PATH_SAMPLERS = ("future", "uniform_future", "current")
+
 
 @dataclasses.dataclass(frozen=True)
 class EnvRewards:
@@ -83,21 +86,64 @@ class ReplayView:
         index: TransitionIndex,
         key: Key,
         gamma: float = 0.99,
+        path: Sequence[int] = (0,),
     ) -> Array:
         """Goals [B, goal_dim] by several samplers, each with its ratio as probability, else by `rest`.
 
         Each has a key of its own, whether it is used or not: a ratio that is known while tracing and the same one
         that varies within a population give the same goals.
+
+        With a `path` 0, …, n of several steps, goals are sequences [B, len(path), goal_dim]: what the episode
+        achieves so many steps after a goal of `PATH_SAMPLERS`, for which transitions need n more steps, or a goal of
+        another sampler, repeated.
         """
         k_mix, k_rest, *keys = jax.random.split(key, 2 + len(ratios))
-        u = jax.random.uniform(k_mix, index.position.shape, jnp.float32)[:, None]
-        goal = self.sampled_goals(rest, index, k_rest, gamma)
+        u = jax.random.uniform(k_mix, index.position.shape, jnp.float32)
+        draw = functools.partial(self._goal_paths, index=index, gamma=gamma, path=path)
+        goal = draw(rest, key=k_rest)
+        long_enough = index.remaining > path[-1]
         # From the last to the first: each takes over below its cumulative ratio.
         bounds = itertools.accumulate(ratios.values())
         for (name, ratio), until, k_goal in reversed(list(zip(ratios.items(), bounds, keys, strict=True))):
-            if not is_static(ratio, 0):
-                goal = jnp.where(u < until, self.sampled_goals(name, index, k_goal, gamma), goal)
+            if is_static(ratio, 0):
+                continue
+            chosen = u < until
+            if len(path) > 1 and name in PATH_SAMPLERS:
+                chosen = chosen & long_enough
+            goal = jnp.where(jnp.expand_dims(chosen, range(1, goal.ndim)), draw(name, key=k_goal), goal)
         return goal
+
+    def _goal_paths(
+        self, sampler: str, index: TransitionIndex, key: Key, gamma: float, path: Sequence[int]
+    ) -> Array:
+        """Goals of one sampler [B, goal_dim], or [B, len(path), goal_dim] for a `path` of several steps."""
+        if len(path) == 1:
+            return self.sampled_goals(sampler, index, key, gamma)
+        if sampler not in PATH_SAMPLERS:
+            goal = self.sampled_goals(sampler, index, key, gamma)
+            return jnp.broadcast_to(goal[:, None], (len(goal), len(path), goal.shape[-1]))
+        if sampler == "current":
+            return self.achieved_path(index, path)
+        # Equal keys draw equal offsets: goals of the transition i steps later lie i steps after its own.
+        left = jnp.maximum(index.remaining - path[-1], 1)
+        first = index.replace(remaining=left)
+
+        def later(step: Array) -> Array:
+            position = index.position + jnp.minimum(step, index.remaining - left)
+            return self.sampled_goals(sampler, first.replace(position=position), key, gamma)
+
+        return jax.vmap(later, out_axes=1)(jnp.asarray(path, jnp.int32))
+
+    def achieved_path(self, index: TransitionIndex, steps: Sequence[int]) -> Array:
+        """What the episode achieves so many steps from each state [B, len(steps), goal_dim].
+
+        Past the last stored step, what that one achieves.
+        """
+        window = jax.tree.map(lambda x: x[:, None], index)
+        ahead = jnp.asarray(steps, jnp.int32)
+        # A transition stores what its action achieves: one step ahead is its own entry.
+        later = self.read(self.buffer.achieved_goal, window, jnp.maximum(ahead - 1, 0))
+        return jnp.where((ahead == 0)[:, None], self.achieved_now(index)[:, None], later)
 
     def states(self, index: TransitionIndex, offset: Array | int = 0) -> Array:
         """States [B, state_dim], `offset` steps later in the same episode."""
@@ -164,6 +210,25 @@ class ReplayView:
     def first_near(self, index: TransitionIndex, near: Array, horizon: int, dwell: int = 1) -> FirstReach:
         """When each episode first comes near its goal, by `nearness`, and stays for `dwell` steps."""
         return first_near(near > 0, index.remaining, self.terminates(index), horizon, dwell)
+
+    def first_match(
+        self, index: TransitionIndex, goal: Array, path: Sequence[int], radius: float, horizon: int
+    ) -> FirstReach:
+        """When each episode first follows its sequence of goals [B, len(path), goal_dim].
+
+        It does from the step on after which it is within `radius` of each goal at its step of the `path`.
+        """
+        # The window is most of what is read: it is read once, and shifted for each goal.
+        achieved = lax.optimization_barrier(self.achieved_path(index, range(horizon + path[-1] + 1)))
+        steps = jnp.arange(horizon + 1, dtype=jnp.int32)
+
+        def inside(place: int, step: int) -> Array:
+            later = achieved[:, step : step + horizon + 1]
+            distance = self.env.distance(later, jnp.broadcast_to(goal[:, place, None], later.shape))
+            return (distance <= radius) & (steps + step <= index.remaining[:, None])
+
+        follows = functools.reduce(jnp.logical_and, (inside(*each) for each in enumerate(path)))
+        return first_near(follows, index.remaining, self.terminates(index), horizon)
 
     def first_reach(
         self, index: TransitionIndex, goal: Array, radius: float, horizon: int, dwell: int = 1

@@ -19,6 +19,11 @@ from jax import nn
 from homing.types import Array, FirstReach
 
 
+def even_steps(count: int, points: int) -> tuple[int, ...]:
+    """So many of `count` consecutive steps, evenly spaced from the first to the last; the first alone if one."""
+    return tuple(int(step) for step in np.round(np.linspace(0, count - 1, points)))
+
+
 def hazard_log_likelihood(arrived: Array, hazard: Array, first: FirstReach, edges: np.ndarray) -> Array:
     """Log-likelihood [B] of the observed first-reach times.
 
@@ -136,15 +141,16 @@ def time_regression_loss(distance: Array, first: FirstReach, weight: Array, gamm
 def separation_loss(
     own: Array, pairs: Array, goal: Array, first: FirstReach, weight: Array, radius: float, far: float
 ) -> Array:
-    """Hinge that keeps distances above `far`: own [B] of unreached goals, and pairs [G, P, P] with other goals.
+    """Hinge that keeps distances above `far`: own [B] of unreached goals, and pairs [G, N, N] with other goals.
 
-    Pairs are those inside each of G groups of P consecutive transitions, B = G · P.
+    Pairs are those inside each of G groups of N consecutive transitions, B = G · N. Goals [B, P, goal_dim] are others
+    where any of their P points are farther apart than `radius`.
     """
     count, size, _ = pairs.shape
     # Goals have few entries: their squares are added one by one, which XLA fuses with the hinge.
-    entries = jnp.moveaxis(goal.reshape(count, size, -1), -1, 0)
-    squares = functools.reduce(jnp.add, (jnp.square(x[..., None] - x[:, None]) for x in entries))
-    others = (squares > radius**2) & ~np.eye(size, dtype=bool)
+    entries = jnp.moveaxis(goal.reshape(count, size, *goal.shape[1:]), -1, 0)
+    squares = functools.reduce(jnp.add, (jnp.square(x[:, :, None] - x[:, None]) for x in entries))
+    others = (jnp.max(squares, axis=-1) > radius**2) & ~np.eye(size, dtype=bool)
     crossed = weighted_mean(jnp.maximum(far - pairs, 0), weight.reshape(count, size, 1) * others)
     return crossed + weighted_mean(jnp.maximum(far - own, 0), weight * ~first.reached)
 
