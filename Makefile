@@ -42,7 +42,7 @@ test-all: $(READY)
 	$(PYTEST)
 
 test-attacks: $(READY)
-	$(PYTEST) tests/attacks
+	$(PYTEST) tests/attacks --hypothesis-profile=explore
 
 # On a machine with a GPU, with whatever Python has homing and jax[cuda13] there: make test-gpu GPU_PYTHON=python3
 GPU_PYTHON := $(BIN)/python

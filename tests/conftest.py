@@ -26,6 +26,7 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
 if not os.environ.get("DISPLAY"):
     os.environ.setdefault("MUJOCO_GL", "egl")
 
+import hypothesis
 import jax
 import pytest
 from jax._src.interpreters import mlir
@@ -34,6 +35,11 @@ ROOT = Path(__file__).parent.parent
 CACHE = ROOT / ".cache" / "jax"
 jax.config.update("jax_compilation_cache_dir", str(CACHE))
 jax.config.update("jax_debug_key_reuse", True)
+
+# The same examples in every run, so that a change fails by itself alone; `--hypothesis-profile=explore` draws new ones.
+hypothesis.settings.register_profile("same", deadline=None, database=None, derandomize=True)
+hypothesis.settings.register_profile("explore", deadline=None, database=None)
+hypothesis.settings.load_profile("same")
 
 # Tracing makes many small objects that live as long as their program: collecting them often is in vain.
 gc.set_threshold(1_000_000, 20, 50)

@@ -130,7 +130,7 @@ def attempt(kind, name, value):
         return str(error)
 
 
-@settings(max_examples=300, deadline=None, database=None)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_numbers_inside_are_taken_and_numbers_outside_refused(data):
     kind, name, plain = data.draw(st.sampled_from(NUMBERS))

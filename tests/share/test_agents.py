@@ -20,6 +20,9 @@ CASES = {
     "sac, gelu": SACConfig(critic_net=SMALL, actor_net=NetConfig(width=12, activation="gelu")),
     "td3, tanh": TD3Config(critic_net=SMALL, actor_net=NetConfig(width=12, activation="tanh")),
     "srl": SRLConfig(encoder_net=SMALL, head_net=SMALL, actor_net=SMALL),
+    "srl, goals of three positions": SRLConfig(
+        dwell=5, goal_points=3, encoder_net=SMALL, head_net=SMALL, actor_net=SMALL
+    ),
     "ppo": PPOConfig(),
 }
 

@@ -160,7 +160,8 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
 
     def _encoded_place(self, params: Any, goal: Array) -> Array:
         """ψ of goals [..., goal_dim] to be held, each point of the sequence the same."""
-        (psi,) = self.nets(params["nets"], psi=jnp.tile(goal, self.config.goal_points))
+        points = jnp.broadcast_to(goal[..., None, :], (*goal.shape[:-1], len(self.path), goal.shape[-1]))
+        (psi,) = self.nets(params["nets"], psi=points.reshape(*goal.shape[:-1], -1))
         return psi
 
     def _split(self, phi: Array) -> tuple[Array, Array | None]:
