@@ -105,7 +105,10 @@ def picture(ids: Sequence[str], images: str) -> str:
     filmed = [id for id in ids if (FILMS / f"{id}.webp").is_file()]
     if filmed:
         shown = [f"![{id}, by the policy that ships]({images}/films/{id}.webp)" for id in filmed]
-        return "\n".join([*shown, "", f"The policy that ships with Homing: `homing play {filmed[0]}`."])
+        selected = "Of its episodes the first is shown in which a goal is reached."
+        return "\n".join(
+            [*shown, "", f"The policy that ships with Homing: `homing play {filmed[0]}`. {selected}"]
+        )
     return "\n".join(f"![{id} at a start]({images}/envs/{id}.png)" for id in ids[:3])
 
 

@@ -41,6 +41,18 @@ def test_the_robot_is_drawn_where_its_links_are(film):
     assert (np.abs(a - b).sum(-1) > 30).sum() > 20
 
 
+def test_a_step_that_reaches_a_goal_shows_that_goal_before_the_next_one():
+    options = {"goals.renew": "reached", "task.within": 4.5}
+    env = homing.make("point_u_maze", num_envs=1, options=options)
+    still = render.zero_policy(env)
+    shoot = render.recorder(env, lambda learner, obs, key: still(obs, key), 3)
+    film = next(film for film in (shoot(None, seed) for seed in range(50)) if film.success[0])
+    # The first step tells the environment that the goal is reached; the goal after it is farther away.
+    assert film.success.tolist() == [1, 1, 0, 0]
+    np.testing.assert_array_equal(film.goal[0], film.goal[1])
+    assert (film.goal[1] != film.goal[2]).any() and film.distance[2] > 4.5
+
+
 @pytest.mark.parametrize("ending", [".png", ".gif", ".mp4", ".webp"])
 def test_files(tmp_path, ending, capsys):
     file = tmp_path / f"film{ending}"

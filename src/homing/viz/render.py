@@ -15,6 +15,7 @@ from homing.data.rollout import after_step, first_plan, next_actions, renewed
 from homing.envs.arenas import WALL_RGBA, Floor, Table
 from homing.envs.base import GoalEnv
 from homing.envs.bodies.base import Dressed
+from homing.envs.reset_pool import where_envs
 from homing.envs.scene import EnvSpec
 from homing.errors import unknown
 from homing.physics import Model
@@ -67,14 +68,15 @@ def recorder(
 ) -> Callable[..., Film]:
     """A rollout compiled once, `(learner, seed, goal) -> Film` of environment 0; None keeps each episode's goal.
 
-    With `chunk` > 1, `act` proposes action chunks, which are executed open-loop.
+    With `chunk` > 1, `act` proposes action chunks, which are executed open-loop. A step that reaches a goal shows that
+    goal, also where a new one is commanded at once.
     """
 
-    def shot(state: EnvState) -> tuple[Array, ...]:
+    def shot(state: EnvState, goal: Array) -> tuple[Array, ...]:
         links = env.scene.engine.links(state.physics)
-        distance = env.distance(env.achieved(state.obs.state), state.obs.goal)
+        distance = env.distance(env.achieved(state.obs.state), goal)
         close = (distance < env.task.within).astype(jnp.float32)
-        return links.pos[0], links.rot[0], state.obs.goal[0], distance[0], close[0]
+        return links.pos[0], links.rot[0], goal[0], distance[0], close[0]
 
     def run(learner: Any, key: Key, goal: Goal | None) -> tuple[Array, ...]:
         k_reset, k_steps = jax.random.split(key)
@@ -85,11 +87,12 @@ def recorder(
             action, plan = next_actions(plan, act(learner, state.obs, key))
             after = env.step(state, action)
             state, plan = aimed(after, goal), after_step(plan, after.ended | renewed(after))
-            return (state, plan), shot(state)
+            shown = where_envs(after.ended, state.obs.goal, after.next_obs.goal)
+            return (state, plan), shot(state, shown)
 
         plan = first_plan(env.num_envs, chunk, env.spec.action_dim)
         _, rest = jax.lax.scan(body, (first, plan), jax.random.split(k_steps, steps))
-        return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), shot(first), rest)
+        return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), shot(first, first.obs.goal), rest)
 
     compiled = jax.jit(run)
 
