@@ -68,8 +68,8 @@ def recorder(
 ) -> Callable[..., Film]:
     """A rollout compiled once, `(learner, seed, goal) -> Film` of environment 0; None keeps each episode's goal.
 
-    With `chunk` > 1, `act` proposes action chunks, which are executed open-loop. A step that reaches a goal shows that
-    goal, also where a new one is commanded at once.
+    With `chunk` > 1, `act` proposes action chunks, which are executed open-loop. A step that reaches a goal shows
+    that goal, also where a new one is commanded at once.
     """
 
     def shot(state: EnvState, goal: Array) -> tuple[Array, ...]:
