@@ -125,3 +125,8 @@ def test_the_commands_it_suggests_exist(capsys):
     for name in {line.split()[1] for line in lines}:
         code, out, _ = command(capsys, name, "--help")
         assert code == 0 and f"homing {name}" in out
+
+
+def test_the_commands_it_suggests_quote_paths_with_spaces():
+    lines = quickstart.next_commands(Path("my runs")).splitlines()
+    assert sum("'my runs/run'" in line for line in lines) == 3 and "'my runs/report.html'" in lines[2]

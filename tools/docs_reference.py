@@ -23,8 +23,9 @@ API: dict[str, dict[str, tuple[str, ...]]] = {
         "OffPolicyAgent": ("init", "act", "sample", "goals", "draw", "update", "observe", "value"),
         "OnPolicyAgent": ("init", "act", "choose", "action_of", "updates_per_rollout", "learn"),
         "ReplayView": (
-            "goals", "sampled_goals", "mixed_goals", "states", "achieved_now", "actions", "whole", "terminates",
-            "steps_to_termination", "goal_distances", "nearness", "first_near", "first_reach", "batch",
+            "goals", "sampled_goals", "mixed_goals", "states", "achieved_now", "actions", "whole",
+            "with_whole_chunks", "terminates", "steps_to_termination", "goal_distances", "nearness", "first_near",
+            "first_match", "first_reach", "batch",
         ),
     },
     "homing.envs.base": {"GoalEnv": ("reset", "step", "reward")},

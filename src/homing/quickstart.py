@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import time
 from pathlib import Path
@@ -94,12 +95,12 @@ def _film(run: api.Trained, out: Path) -> None:
 
 def next_commands(out: Path) -> str:
     """Commands that go on from here, one on a line."""
-    run = out / "run"
+    run, report = (shlex.quote(str(path)) for path in (out / "run", out / "report.html"))
     return "\n".join(
         [
             "  homing play reacher                  (click a goal: a trained agent moves there)",
             f"  homing play {run}          (the same with the agent trained here)",
-            f"  homing report {run} --out {out / 'report.html'}",
+            f"  homing report {run} --out {report}",
             f"  homing eval {run} --episodes 1000",
             "  homing train crl point_u_maze --preset quickstart --steps 1M --seeds 4",
             "  homing train best ant --seeds 5       (on a GPU)",

@@ -1,6 +1,6 @@
 import pytest
 
-from homing.adapters.fixed_goals import make_with_fixed_goals, without_renewal
+from homing.adapters.fixed_goals import make_with_fixed_goals
 from homing.errors import ConfigError
 
 
@@ -11,8 +11,3 @@ def test_new_goals_inside_of_an_episode_are_refused_and_other_options_are_not(ti
     for renew in (5, "reached"):
         with pytest.raises(ConfigError, match=r"one goal in an episode: leave out goals\.renew"):
             make_with_fixed_goals(*given, {"goals.renew": renew})
-
-
-def test_options_of_new_goals_are_left_out():
-    options = {"goals.renew": "reached", "goals.hold": 5, "task.goals.spread": 1.0, "task.within": 0.1}
-    assert without_renewal(options) == {"task.goals.spread": 1.0, "task.within": 0.1}

@@ -43,13 +43,13 @@ def refused(capsys, *args):
 
 
 def test_a_policys_episodes_are_written_described_and_imported(policy, tmp_path, capsys):
-    out = tmp_path / "new" / "walk.npz"
+    out = tmp_path / "a new folder" / "walk.npz"
     export = ["data", "export", str(policy), "--episodes", "20", "--out", str(out), "--noise", "0.5"]
     main([*export, "--val-fraction", "0.2", "--policy-seed", "1"])
     told = capsys.readouterr().out
     assert "20 episodes of probe, of at most 25 steps: up to" in told and str(out) in told
-    assert f"homing train gcbc probe --data {out}" in told
-    train, val = read_dataset(out), read_dataset(tmp_path / "new" / "walk-val.npz")
+    assert f"homing train gcbc probe --data '{out}'" in told
+    train, val = read_dataset(out), read_dataset(out.with_name("walk-val.npz"))
     assert (train.episodes, val.episodes) == (16, 4)
     assert train.notes["policy"]["seed"] == 1 and train.notes["noise"] == 0.5
     assert "exists already" in refused(capsys, *export)

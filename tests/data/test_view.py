@@ -310,7 +310,12 @@ def test_goals_do_not_depend_on_whether_a_ratio_is_known_while_tracing(stored, r
         laws = {"future": future, "uniform_future": far, "current": 0.2}
         return view.mixed_goals(laws, "random", stored.index, key)
 
-    for drawn, values in ((relabelled, ratios), (mixed, (0.5, 0.0))):
+    @jax.jit
+    def paths(future, whole):
+        laws = {"future": future, "current": 0.2, "episode": whole}
+        return view.mixed_goals(laws, "random", stored.index, key, path=PATH)
+
+    for drawn, values in ((relabelled, ratios), (mixed, (0.5, 0.0)), (paths, (0.5, 0.0))):
         with jax.debug_key_reuse(False):
             plain = jax.jit(lambda drawn=drawn, values=values: drawn.__wrapped__(*values))()
             np.testing.assert_array_equal(plain, drawn(*map(np.float32, values)))

@@ -12,6 +12,7 @@ from homing.data import replay
 from homing.data.relabel import GOAL_SAMPLERS
 from homing.data.replay import BufferShape
 from homing.data.rollout import split_transition, transition, unroll
+from homing.envs.renewal import without_renewal
 from homing.errors import HomingError
 from homing.types import TransitionIndex
 
@@ -179,3 +180,8 @@ def test_a_new_goal_begins_a_new_chunk():
     found = jax.tree.map(np.asarray, jax.jit(run)(jax.random.key(0)))
     np.testing.assert_allclose(found.action, found.obs.goal / 100, atol=1e-6)
     assert changes(found).mean() > 0.2, "goals change within chunks, or the test proves nothing"
+
+
+def test_options_of_new_goals_are_left_out():
+    options = {"goals.renew": "reached", "goals.hold": 5, "task.goals.spread": 1.0, "task.within": 0.1}
+    assert without_renewal(options) == {"task.goals.spread": 1.0, "task.within": 0.1}

@@ -29,6 +29,7 @@ from homing.policies import (
     read_policies,
     shipped,
     shipped_names,
+    store,
     write_policies,
 )
 from homing.policies.card import best_seed
@@ -284,6 +285,11 @@ def test_a_wrong_name_is_answered_with_the_right_ones(monkeypatch, tmp_path, fil
 def test_parameters_of_a_run_are_answered_with_its_folder(run):
     with pytest.raises(ConfigError, match=f"holds parameters only; name its run, {run} "):
         homing.load(run / "policies" / "last.safetensors")
+
+
+def test_a_policy_file_may_lie_in_the_root_folder():
+    """There is no folder above the one that it is in."""
+    store._check_not_in_run(Path("/ant.safetensors"))
 
 
 def test_an_agent_without_a_critic_says_so(file, monkeypatch):

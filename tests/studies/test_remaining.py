@@ -1,6 +1,7 @@
 """What remains of a study: seeds without a program, failed programs, queued programs, and their folders."""
 
 import os
+import shlex
 import signal
 
 import pytest
@@ -286,3 +287,19 @@ def test_a_table_that_cannot_be_used_is_told_in_one_line(tmp_path, capsys, comma
         main.main(["study", command, str(path), *out])
     told = capsys.readouterr().err
     assert ended.value.code == 2 and words in told and "unexpected" not in told
+
+
+def test_commands_in_messages_can_be_copied_where_the_folder_has_a_space(tmp_path, monkeypatch):
+    (tmp_path / "tiny.toml").write_text(TEXT)
+    folder = running.opened(str(tmp_path / "tiny.toml"), Choice(seeds=1), tmp_path / "my study")
+    told = []
+    trained(monkeypatch, 100)
+    assert running.run(folder, L2, where(), told.append) == 0
+    commands = [
+        *(line.partition("with: ")[2] for line in told if "with: " in line),
+        folder.work,
+        folder.go_on,
+    ]
+    assert len(commands) > 2
+    for command in commands:
+        assert shlex.split(command)[3:] == [str(folder.path)], command

@@ -8,9 +8,6 @@ from typing import Any
 from homing.envs import GoalEnv, make
 from homing.errors import ConfigError
 
-RENEWAL = "goals."
-"""Prefix of the settings of new goals inside of an episode."""
-
 
 def make_with_fixed_goals(
     env_id: str,
@@ -32,8 +29,3 @@ def make_with_fixed_goals(
             "which has new goals inside of an episode"
         )
     return made
-
-
-def without_renewal(env_options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of an environment but for those of new goals inside of an episode."""
-    return {name: value for name, value in env_options.items() if not name.startswith(RENEWAL)}

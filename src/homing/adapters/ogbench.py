@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from homing.adapters.fixed_goals import without_renewal
 from homing.adapters.gymnasium import TIME_LIMIT, HomingEnv, gym, register_envs, spaces_of
 from homing.datasets import Dataset
 from homing.envs.info import gymnasium_id
 from homing.envs.registry import canonical, resolve
+from homing.envs.renewal import without_renewal
 from homing.errors import ConfigError
 
 RESET_OPTIONS = ("task_id", "render_goal")

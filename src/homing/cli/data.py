@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -91,9 +92,8 @@ def export(
     if not quiet:
         _print_facts(dataset)
         if format == "ogbench":
-            print(
-                f"train on it: homing train gcbc {planned.env.spec.id} --data {planned.out} --preset quickstart"
-            )
+            file = shlex.quote(planned.out)
+            print(f"train on it: homing train gcbc {planned.env.spec.id} --data {file} --preset quickstart")
 
 
 @data_app.command(name="import")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -76,7 +77,8 @@ def export(
         f"seed {row['seed']}" + (f" {SCORE} {row[SCORE]:.3g}" if SCORE in row else "")
         for row in written.card["scores"]
     )
-    print(f"wrote {path} ({path.stat().st_size / 1024:,.0f} KiB): {scores}\nsee it: homing play {path}")
+    print(f"wrote {path} ({path.stat().st_size / 1024:,.0f} KiB): {scores}")
+    print(f"see it: homing play {shlex.quote(str(path))}")
 
 
 def policies(

@@ -95,7 +95,7 @@ class ReplayView:
 
         With a `path` 0, …, n of several steps, goals are sequences [B, len(path), goal_dim]: what the episode
         achieves so many steps after a goal of `PATH_SAMPLERS`, for which transitions need n more steps, or a goal of
-        another sampler, repeated.
+        another sampler, repeated. Transitions without these steps take the next sampler in their place.
         """
         k_mix, k_rest, *keys = jax.random.split(key, 2 + len(ratios))
         u = jax.random.uniform(k_mix, index.position.shape, jnp.float32)
@@ -108,8 +108,9 @@ class ReplayView:
             if is_static(ratio, 0):
                 continue
             chosen = u < until
-            if len(path) > 1 and name in PATH_SAMPLERS:
-                chosen = chosen & long_enough
+            if len(path) > 1:
+                # Transitions near the end fall to later samplers, but to none whose ratio is a traced 0.
+                chosen = chosen & (long_enough if name in PATH_SAMPLERS else ratio > 0)
             goal = jnp.where(jnp.expand_dims(chosen, range(1, goal.ndim)), draw(name, key=k_goal), goal)
         return goal
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,8 @@ from homing.types import Array, Key
 
 # Candidate goals; the first that is not reached yet is used.
 CANDIDATES = 8
+RENEWAL = "goals."
+"""Prefix of the settings of new goals inside of an episode."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,11 @@ class GoalOptions:
             return steps % self.renew == 0
         reached = success > 0
         return reached & jax.random.bernoulli(key, 1 / self.hold, steps.shape) if self.hold > 1 else reached
+
+
+def without_renewal(env_options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of an environment but for those of new goals inside of an episode."""
+    return {name: value for name, value in env_options.items() if not name.startswith(RENEWAL)}
 
 
 def next_goals(task: Task, arena: Arena, key: Key, achieved: Array) -> Array:

@@ -17,6 +17,8 @@ from homing.datasets import minari_files, npz
 from homing.datasets.collect import Exploration, collect, with_exploration
 from homing.datasets.episodes import Dataset
 from homing.envs.base import GoalEnv
+from homing.envs.registry import canonical
+from homing.envs.renewal import without_renewal
 from homing.errors import ConfigError
 from homing.policies.store import Policies, Which, find_policies
 from homing.training.build import check_alike
@@ -102,6 +104,13 @@ class DataExport:
         parts = [dataset.after(val), dataset.first(val)] if val else [dataset]
         return [str(npz.write_dataset(path, part)) for path, part in zip(self.files, parts, strict=True)]
 
+    @property
+    def _env_options(self) -> dict[str, Any]:
+        """Options of the environment that is collected in: another one has none, and no episode has new goals."""
+        choice = self.policies.choice
+        own = self.env.spec.id == canonical(choice.env)
+        return without_renewal(choice.env_options) if own else {}
+
     def _notes(self) -> dict[str, Any]:
         choice, place = self.policies.choice, self.policies.place(self.policy_seed)
         return {
@@ -111,7 +120,7 @@ class DataExport:
             "goal_indices": [int(i) for i in self.env.spec.goal_indices],
             "episode_length": self.env.episode_length,
             "physics": choice.physics,
-            "env_options": dict(choice.env_options),
+            "env_options": self._env_options,
             "policy": {
                 "name": Path(self.policies.source).name,
                 "agent": self.policies.agent_name,

@@ -148,7 +148,8 @@ def locate(source: str | Path) -> Path:
 
 def _check_not_in_run(path: Path) -> None:
     """Refuse the parameters that a run keeps: what they belong to is in its folder."""
-    path, run = path.absolute(), path.absolute().parents[1]
+    path = path.absolute()
+    run = path.parent.parent
     if path in (policy_path(run, "last"), policy_path(run, "best")) and (run / CONFIG).is_file():
         raise ConfigError(
             f"{path} holds parameters only; name its run, {run} (which has the last policies and, with --which best, "

@@ -139,7 +139,7 @@ def run(
         jobs = LocalJobs(executor, limit, where.cpu)
     jobs.submit(folder, programs, say)
     if not where.wait:
-        say(f"jobs are queued; check them with: homing study status {folder.path}")
+        say(f"jobs are queued; check them with: {folder.command('status')}")
         return 0
     return _wait(folder, programs, jobs, where.executor, say)
 

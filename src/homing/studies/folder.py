@@ -89,12 +89,16 @@ class StudyFolder:
     @property
     def go_on(self) -> str:
         """The command that continues the study."""
-        return f"homing study run {shlex.quote(str(self.path))}"
+        return self.command("run")
 
     @property
     def work(self) -> str:
         """The command that starts a worker."""
-        return f"homing study work {self.path}"
+        return self.command("work")
+
+    def command(self, name: str) -> str:
+        """A command of `homing study` on this folder, for messages."""
+        return f"homing study {name} {shlex.quote(str(self.path))}"
 
     # The study and its scale.
 

@@ -168,11 +168,11 @@ def _run(folder: StudyFolder, chosen: Sequence[Point], where: Where, say: Say) -
     count = list(statuses.values()).count
     say(f"{count('finished')} programs are finished, {len(left)} remain; results in {folder.path}")
     if count("running"):
-        say(f"{count('running')} are running; check them with: homing study status {folder.path}")
+        say(f"{count('running')} are running; check them with: {folder.command('status')}")
     for text in held.lines(folder):
         say(text)
     if count("failed"):
-        say(f"{count('failed')} failed before; retry with: homing study retry {folder.path}")
+        say(f"{count('failed')} failed before; retry with: {folder.command('retry')}")
     signum = _execute(folder, left, where, say) if left else 0
     return _ending(folder, programs, say, signum)
 
@@ -236,10 +236,10 @@ def _ending(folder: StudyFolder, programs: Sequence[ProgramFolder], say: Say, si
         say(f"stopped; continue with: {folder.go_on}")
         return 128 + signum
     if failed:
-        say(f"{len(failed)} programs failed; retry with: homing study retry {folder.path}")
+        say(f"{len(failed)} programs failed; retry with: {folder.command('retry')}")
         return 1
     if statuses and all(status == "finished" for status in statuses):
-        say(f"finished; make the report with: homing study report {folder.path}")
+        say(f"finished; make the report with: {folder.command('report')}")
     return 0
 
 

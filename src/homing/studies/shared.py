@@ -73,7 +73,7 @@ class Worker:
         if signum:
             self.say(f"stopped; other workers continue. To join them again: {self.folder.work}")
             return 128 + signum
-        self.say(f"nothing is left; make the report with: homing study report {self.folder.path}")
+        self.say(f"nothing is left; make the report with: {self.folder.command('report')}")
         return 1 if failed else 0
 
     def _next(self) -> ProgramFolder | None:
