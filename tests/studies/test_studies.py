@@ -173,6 +173,30 @@ def test_the_time_of_the_next_study_is_known_from_this_one(ran, monkeypatch):
     assert "measured" in str(plan) or "estimated" in str(plan)
 
 
+def planned(path, text):
+    """The plan of a study's text."""
+    path.write_text(text)
+    return planner.plan(
+        points.points(running.opened(str(path), Choice(), path.parent / "out").study()), MACHINE
+    )
+
+
+def test_memory_is_that_of_each_program_s_own_batches(tmp_path):
+    grid = TEXT.replace("critic_lr = [1e-3, 3e-3]", "batch_size = [32, 64]").replace(
+        '"critic_lr"', '"batch_size"'
+    )
+    programs = planned(tmp_path / "batches.toml", grid).programs
+    sizes = {one.points[0].config.train.batch_size: one.plan.sizes.batch_bytes for one in programs}
+    assert sizes[64] == 2 * sizes[32] > 0
+
+
+def test_every_run_of_a_program_is_checked_before_any_starts(tmp_path, monkeypatch):
+    checked = []
+    monkeypatch.setattr(planner, "check_together", lambda config, env, agent: checked.append(agent.config))
+    planned(tmp_path / "two.toml", TEXT)
+    assert {(c.energy, c.critic_lr) for c in checked} == {(e, r) for e in ("l2", "dot") for r in (1e-3, 3e-3)}
+
+
 def test_a_folder_with_another_study_is_left_alone(ran, file):
     folder, _, _ = ran
     Path(file).write_text(TEXT.replace('"dot"', '"l1"'))

@@ -15,7 +15,7 @@ from homing.errors import ConfigError
 from homing.studies import speeds
 from homing.studies.points import Point, part_of
 from homing.studies.programs import Machine, Program, StudyPlan
-from homing.training.build import Parts, build
+from homing.training.build import Parts, build, check_together
 from homing.training.population import can_vary, differing, shape_of
 from homing.types import bytes_of
 
@@ -35,6 +35,8 @@ def plan(
     for i, alike in enumerate(shapes.values(), start=1):
         say(f"planning {i} of {len(shapes)}")
         parts = builder(alike[0].config)
+        for point in alike:
+            check_together(point.config, parts.env, make_agent(point.config.settings, parts.env.spec))
         for group in _by_fixed_values(alike, parts):
             programs += _fitted(group, parts, machine, population)
     order = {program.id: program.seconds(speeds.known(machine.device)) for program in programs}
@@ -43,7 +45,7 @@ def plan(
 
 
 class _Builder:
-    """`build` with a cache of environments, since tracing one takes a second."""
+    """`build` with a cache for runs that differ in the agent's settings only, since tracing one takes a second."""
 
     def __init__(self) -> None:
         self._made: dict[str, Parts] = {}
@@ -54,7 +56,7 @@ class _Builder:
                 getattr(config, name)
                 for name in ("agent", "env", "eval_env", "episode_length", "physics", "reward", "env_options")
             ]
-            + [config.train.num_envs, config.train.eval_envs]
+            + [config.train, getattr(config.settings, "chunk", 1)]
         )
         if key not in self._made:
             self._made[key] = build(config)
@@ -62,7 +64,7 @@ class _Builder:
         agent = make_agent(config.settings, known.env.spec)
         learner = bytes_of(jax.eval_shape(agent.init, jax.random.key(0)))
         sizes = dataclasses.replace(known.plan.sizes, learner_bytes=learner)
-        plan = dataclasses.replace(known.plan, config=config.train, sizes=sizes)
+        plan = dataclasses.replace(known.plan, sizes=sizes)
         return known._replace(agent=agent, plan=plan)
 
 

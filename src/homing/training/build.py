@@ -52,11 +52,9 @@ def build(config: RunConfig) -> Parts:
     check_alike(env, eval_env)
     env = _cut_short(env, config)
     agent = make_agent(config.settings, env.spec)
-    check_relabelled_reward(config, env, agent)
+    check_together(config, env, agent)
     seeds = len(config.seeds)
     if config.data is None:
-        check_needs_no_data(config)
-        check_split_goals(config, env, agent)
         return Parts(env, eval_env, agent, make_plan(config.train, env, agent, seeds))
     dataset = read_dataset(config.data.path, config.data.sha256)
     check_dataset(dataset, env, agent)
@@ -65,6 +63,14 @@ def build(config: RunConfig) -> Parts:
     with jax.default_device(cpu_device()):
         data = stored(dataset, env, plan.buffer_shape)
     return Parts(env, eval_env, agent, plan, data, DataFile(config.data.path, dataset.sha256))
+
+
+def check_together(config: RunConfig, env: GoalEnv, agent: Agent) -> None:
+    """Refuse settings that are right each by itself, but not for this agent in this environment."""
+    check_relabelled_reward(config, env, agent)
+    if config.data is None:
+        check_needs_no_data(config)
+        check_split_goals(config, env, agent)
 
 
 def check_needs_no_data(config: RunConfig) -> None:
