@@ -11,6 +11,7 @@ import pytest
 from play_helpers import until
 
 from homing.cli import main
+from homing.envs import make
 from homing.errors import ConfigError, HomingError
 from homing.play import server, shapes
 from homing.play.page import TRAJECTORY_RGB
@@ -65,6 +66,19 @@ def test_a_path_is_told_by_the_same_number_of_points_at_the_same_ages():
     np.testing.assert_array_equal(whole[[0, -1]], way[[0, 399]])
     np.testing.assert_array_equal(short[[0, -1]], way[[0, 199]])
     np.testing.assert_array_equal(whole[-50:] - whole[-1], short[-50:] - short[-1])
+
+
+def test_the_view_is_the_same_on_a_dense_screen():
+    """Browsers tell pixels of the screen, of which a phone has two or three for each of the page's."""
+    spec = make("point_u_maze").scene.spec
+    for width, height in ((390, 844), (1280, 800)):
+        plain = shapes.view(spec, width, height)
+        for density in (2, 3):
+            dense = shapes.view(spec, density * width, density * height)
+            np.testing.assert_allclose([*dense.position, *dense.target], [*plain.position, *plain.target])
+    assert shapes.free_part(3 * 390, 3 * 844) == pytest.approx((3 * 390, shapes.NARROW_FREE * 3 * 844))
+    free, _ = shapes.free_part(2 * 1280, 2 * 800)
+    assert free == 2 * (1280 - shapes.PANEL)
 
 
 def test_the_page_is_served_while_it_loads(session, monkeypatch):
