@@ -19,13 +19,18 @@ if TYPE_CHECKING:
     from homing.play.session import Session
     from homing.play.sources import Choice
 
-Sources = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN|POLICY|ENV")]
+Shown = Annotated[
+    tuple[str, ...],
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="RUN|POLICY|ENV ...", help_behavior_hint="(required)"),
+]
+Sources = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[RUN|POLICY|ENV ...]")]
 Place = Annotated[str | None, tyro.conf.arg(metavar="X,Y")]
 PANEL = (640, 480), (480, 360)  # pixels of one film alone, and of each of several
 
 
 def render(
-    what: Sources,
+    what: Shown,
     out: Path,
     goal: Place = None,
     seed: Annotated[str | None, tyro.conf.arg(metavar="best|all|N,N")] = None,
