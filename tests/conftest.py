@@ -36,7 +36,7 @@ CACHE = ROOT / ".cache" / "jax"
 jax.config.update("jax_compilation_cache_dir", str(CACHE))
 jax.config.update("jax_debug_key_reuse", True)
 
-# The same examples in every run, so that a change fails by itself alone; `--hypothesis-profile=explore` draws new ones.
+# The same examples in every run, so that a change fails by itself; `--hypothesis-profile=explore` draws new ones.
 hypothesis.settings.register_profile("same", deadline=None, database=None, derandomize=True)
 hypothesis.settings.register_profile("explore", deadline=None, database=None)
 hypothesis.settings.load_profile("same")
