@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import types
@@ -125,3 +126,9 @@ def test_the_commands_it_suggests_exist(capsys):
     for name in {line.split()[1] for line in lines}:
         code, out, _ = command(capsys, name, "--help")
         assert code == 0 and f"homing {name}" in out
+
+
+def test_the_commands_it_suggests_can_be_pasted():
+    lines = quickstart.next_commands(Path("my quickstart")).splitlines()
+    assert shlex.split(lines[1].partition("(")[0]) == ["homing", "play", "my quickstart/run"]
+    assert len({line.index("(") for line in lines if "(" in line}) == 1, "notes stand in one column"
