@@ -212,10 +212,30 @@ def test_the_command_says_who_can_open_the_page(session, monkeypatch, capsys, lo
     assert "× real time on this machine" in said
 
 
-def test_a_viser_that_starts_without_the_guard_is_not_used(session, monkeypatch):
+def test_a_port_that_is_taken_while_the_policy_is_read_is_not_used(session, monkeypatch, capsys):
+    wanted, other = server.free_port(None)[0], socket.socket()
+    other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+    def slow(choice):
+        other.bind(("127.0.0.1", wanted))
+        other.listen()
+        return session.sim.actor
+
+    monkeypatch.setattr(server, "PORT", wanted)
+    monkeypatch.setattr("homing.play.sources.make_actor", slow)
+    monkeypatch.setattr(server.Player, "run", lambda player, say: None)
+    with other:
+        main.main(["play", session.choice.source])
+    said = capsys.readouterr().out
+    assert f"port {wanted} is taken by another program" in said and "open http://127.0.0.1:" in said
+    assert "viser" not in said
+
+
+def test_a_viser_that_starts_without_the_guard_is_not_used(session, monkeypatch, capsys):
     monkeypatch.setattr(server, "guarded", lambda guard: contextlib.nullcontext())
     with pytest.raises(HomingError, match="cannot be guarded"):
         server.Player(session, server.free_port(None)[0], "a test")
+    assert capsys.readouterr().out == ""
 
 
 def test_a_port_that_is_taken_is_told(capsys, maze_policy):

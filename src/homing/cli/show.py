@@ -236,10 +236,11 @@ def _serve(choice: Choice | None, sources: Sequence[str], host: str, port: int |
     from homing.play.server import Player, free_port
     from homing.play.sources import make_actor
 
+    actor = None if choice is None else make_actor(choice)
+    # Only now: another program may take a port while the policy is read.
     port, message = free_port(port, host)
     if message:
         print(message)
-    actor = None if choice is None else make_actor(choice)
     label = "Homing" if choice is None else f"{Path(choice.source).name} · Homing"
     player = Player(None, port, label, host, sources, has_gallery=choice is None)
     try:
