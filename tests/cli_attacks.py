@@ -191,7 +191,6 @@ watch /nowhere --no-browser
 watch . --no-browser --port 99999
 watch . --no-browser --port -1
 watch . --no-browser --by color
-bench
 bench trian
 bench physics --env mars
 bench physics --num-envs 0
@@ -232,7 +231,6 @@ bench scaling --seconds nan
 bench scaling --figure x.bmp
 bench scaling --figure /proc/x.png
 bench scaling --out .
-study
 study pln paper/objectives
 study list --jsn
 study plan

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import types
@@ -127,6 +128,7 @@ def test_the_commands_it_suggests_exist(capsys):
         assert code == 0 and f"homing {name}" in out
 
 
-def test_the_commands_it_suggests_quote_paths_with_spaces():
-    lines = quickstart.next_commands(Path("my runs")).splitlines()
-    assert sum("'my runs/run'" in line for line in lines) == 3 and "'my runs/report.html'" in lines[2]
+def test_the_commands_it_suggests_can_be_pasted():
+    lines = quickstart.next_commands(Path("my quickstart")).splitlines()
+    assert shlex.split(lines[1].partition("(")[0]) == ["homing", "play", "my quickstart/run"]
+    assert len({line.index("(") for line in lines if "(" in line}) == 1, "notes stand in one column"

@@ -35,7 +35,7 @@ def nearest(name: object, known: Iterable[str], count: int = 3) -> list[str]:
     """The known names most like `name`, best first, and those that contain it."""
     known = sorted(known)
     lowered = str(name).lower().replace("-", "_")
-    close = difflib.get_close_matches(lowered, known, n=count, cutoff=0.5)
+    close = difflib.get_close_matches(lowered, known, n=count, cutoff=0.55)
     holding = [k for k in known if lowered and (lowered in k or k in lowered)]
     return list(dict.fromkeys(close + holding))[:count]
 

@@ -95,14 +95,14 @@ def _film(run: api.Trained, out: Path) -> None:
 
 def next_commands(out: Path) -> str:
     """Commands that go on from here, one on a line."""
-    run, report = (shlex.quote(str(path)) for path in (out / "run", out / "report.html"))
-    return "\n".join(
-        [
-            "  homing play reacher                  (click a goal: a trained agent moves there)",
-            f"  homing play {run}          (the same with the agent trained here)",
-            f"  homing report {run} --out {report}",
-            f"  homing eval {run} --episodes 1000",
-            "  homing train crl point_u_maze --preset quickstart --steps 1M --seeds 4",
-            "  homing train best ant --seeds 5       (on a GPU)",
-        ]
-    )
+    run, page = (shlex.quote(str(out / name)) for name in ("run", "report.html"))
+    notes = {
+        "homing play reacher": "(click a goal: a trained agent moves there)",
+        f"homing play {run}": "(the same with the agent trained here)",
+        f"homing report {run} --out {page}": "",
+        f"homing eval {run} --episodes 1000": "",
+        "homing train crl point_u_maze --preset quickstart --steps 1M --seeds 4": "",
+        "homing train best ant --seeds 5": "(on a GPU)",
+    }
+    width = max(len(command) for command, note in notes.items() if note)
+    return "\n".join(f"  {command:{width}s}  {note}".rstrip() for command, note in notes.items())

@@ -10,7 +10,7 @@ from homing.agents.crl import CRLConfig
 from homing.cli import main as cli
 from homing.cli.arguments import MANY, flags_of, split, take_imports, value_of
 from homing.cli.train import arranged, train_arguments
-from homing.config.presets import preset
+from homing.config.presets import PRESETS, preset
 from homing.config.run import RunConfig
 from homing.errors import ConfigError
 from homing.losses.contrastive import OBJECTIVES
@@ -120,7 +120,7 @@ def test_every_flag_has_a_sentence(capsys, agent):
     _, out, _ = run(capsys, "train", agent, "ant", "--help")
     text = " ".join(out.replace("│", " ").split())
     flags = re.split(r" (?=--[a-z])", text)
-    bare = [f for f in flags[1:] if re.fullmatch(r"--\S*\w( \S+)? \(default: .*\)", f)]
+    bare = [f for f in flags[1:] if re.fullmatch(r"--\S*\w( \S+)?( \(default: .*\))?", f)]
     assert not bare
 
 
@@ -140,6 +140,23 @@ def test_every_flag_of_other_commands_has_a_sentence(capsys, command):
     assert not bare
 
 
+@pytest.mark.parametrize("command", ["train crl ant", "envs", "render", "report", "study plan", "policies"])
+def test_help_names_only_defaults_that_say_something(capsys, command):
+    _, out, _ = run(capsys, *command.split(), "--help")
+    text = " ".join(out.replace("│", " ").split())
+    assert "(default: )" not in text and "(default: '')" not in text
+    assert "(default: False)" not in text or "--no-" in text, "of a pair it says which one holds"
+    found = re.findall(r"--([a-z-]+)\S*[^-]*?\(default: None\)", text)
+    assert set(found) <= {"train-episode-length"}, "a setting, whose default is a value of it"
+
+
+def test_the_help_of_training_names_the_presets_of_the_agent(capsys):
+    for agent in AGENTS:
+        _, out, _ = run(capsys, "train", agent, "ant", "--help")
+        text = " ".join(out.replace("│", " ").split())
+        assert f"Settings to start from: {', '.join(PRESETS[agent])}." in text
+
+
 def test_environments_are_listed_by_a_part_of_their_name(capsys):
     code, out, _ = run(capsys, "envs", "humanoid_u")
     assert code == 0
@@ -157,6 +174,10 @@ def test_environments_are_listed_by_a_part_of_their_name(capsys):
         ("bench trai", "did you mean 'train'"),
         ("study pln", "did you mean 'plan'"),
         ("rendr", "did you mean 'render'"),
+        ("zzz", "are known, for instance bench"),
+        ("train best", "homing train best ENV"),
+        ("train best --cpu", "homing train best ENV"),
+        ("train ant crl", "homing train crl ant"),
     ],
 )
 def test_a_wrong_command_is_answered_with_the_right_one(capsys, line, words):
@@ -192,7 +213,7 @@ def test_a_finished_run_names_the_commands_that_show_it(tmp_path, capsys):
     folder = RunFolder(tmp_path / "my run")
     folder.path.mkdir()
     stat = {"iqm": 0.5, "low": 0.4, "high": 0.6, "seeds": 2}
-    folder.write_summary({"step": 1000, "last": {"eval/success_any": stat}})
+    folder.write_summary({"step": 1000, "last": {"eval/episode_length": stat, "eval/success_any": stat}})
     _tell(SimpleNamespace(status="finished", path=folder.path), quiet=False)
     out = capsys.readouterr().out
     commands = [shlex.split(line.split(":", 1)[1]) for line in out.splitlines() if "homing " in line]
@@ -203,3 +224,16 @@ def test_a_finished_run_names_the_commands_that_show_it(tmp_path, capsys):
         ["homing", "render", path, "--out", "film.mp4"],
     ]
     assert "the interval of 2 seeds is too narrow" in out
+    assert out.index("success_any") < out.index("episode_length"), "what counts comes first"
+
+
+def test_one_seed_has_no_statistics(capsys):
+    from homing.cli.evaluate import print_summary
+
+    names = ["fell", "reached", "reached_1", "reached_10", "reached_2", "reached_all"]
+    print_summary("a title wider than the table", {name: {"iqm": 0.5, "seeds": 1} for name in names})
+    out = capsys.readouterr().out
+    assert "1 seed" in out and "IQM" not in out and "interval" not in out
+    assert "a title wider than the table" in out
+    rows = re.findall(r"│ (\w+) ", out)
+    assert rows == ["reached", "reached_all", "reached_1", "reached_2", "reached_10", "fell"]

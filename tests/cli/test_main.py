@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 
 import pytest
 
@@ -81,6 +82,28 @@ def test_doctor_names_the_fix_for_a_gpu_that_jax_does_not_see(monkeypatch, capsy
     assert "does not see" in out and "[cuda]" in out
     with pytest.raises(HomingError, match="--cpu"):
         doctor.require_seen_gpu()
+
+
+def test_alone_it_says_what_to_do_first(capsys):
+    code, out, _ = run(capsys)
+    assert code == 0
+    commands = re.findall(r"homing ([a-z]+) ", out)
+    assert {"quickstart", "play", "train"} <= set(commands) <= set(main.app._subcommands)
+
+
+@pytest.mark.parametrize(
+    ("args", "part"),
+    [
+        (("help",), "quickstart"),
+        (("help", "report"), "--figures"),
+        (("study",), "plan"),
+        (("bench",), "physics"),
+        (("data",), "export"),
+    ],
+)
+def test_help_is_given_wherever_it_is_asked_for(capsys, args, part):
+    code, out, _ = run(capsys, *args)
+    assert code == 0 and out.startswith("usage: homing") and part in out
 
 
 def test_version(capsys):

@@ -52,8 +52,9 @@ def test_the_goal_that_a_refusal_names_is_one(id, caplog):
 
 def test_the_place_that_is_offered_is_free():
     maze = space("point_u_maze")
-    for xy in ((8, 4), (0, 0), (-50, 70), (8, 11.9), (18, 18)):
+    for xy in ((8, 4), (0, 0), (-50, 70), (8, 11.9), (18, 18), (50, 70)):
         near = np.array(maze.nearest_free(xy))
+        assert np.all((near > 2) & (near < 14)), "inside of the outer wall, which begins at 2 and at 14"
         assert not maze.in_wall(near)
         assert maze.fault(near) == ""
     assert maze.nearest_free((4, 8)) == (4, 8)
@@ -64,6 +65,7 @@ def test_the_place_that_is_offered_is_free():
     [
         ("point_u_maze", "40,8", "(40, 8) is outside of point_u_maze, where x ranges from -2 to 18", None),
         ("point_u_maze", "8,4", "(8, 4) is inside a wall of point_u_maze; using the nearest free", None),
+        ("point_u_maze", "18,18", "(18, 18) is inside a wall of point_u_maze; using the nearest free", None),
         ("ant", "0,13", "(0, 13) is outside of ant", (0, 12)),
         (
             "reacher",

@@ -11,6 +11,7 @@ import pytest
 from play_helpers import until
 
 from homing.cli import main
+from homing.envs import make
 from homing.errors import ConfigError, HomingError
 from homing.play import server, shapes
 from homing.play.page import TRAJECTORY_RGB
@@ -65,6 +66,19 @@ def test_a_path_is_told_by_the_same_number_of_points_at_the_same_ages():
     np.testing.assert_array_equal(whole[[0, -1]], way[[0, 399]])
     np.testing.assert_array_equal(short[[0, -1]], way[[0, 199]])
     np.testing.assert_array_equal(whole[-50:] - whole[-1], short[-50:] - short[-1])
+
+
+def test_the_view_is_the_same_on_a_dense_screen():
+    """Browsers tell pixels of the screen, of which a phone has two or three for each of the page's."""
+    spec = make("point_u_maze").scene.spec
+    for width, height in ((390, 844), (1280, 800)):
+        plain = shapes.view(spec, width, height)
+        for density in (2, 3):
+            dense = shapes.view(spec, density * width, density * height)
+            np.testing.assert_allclose([*dense.position, *dense.target], [*plain.position, *plain.target])
+    assert shapes.free_part(3 * 390, 3 * 844) == pytest.approx((3 * 390, shapes.NARROW_FREE * 3 * 844))
+    free, _ = shapes.free_part(2 * 1280, 2 * 800)
+    assert free == 2 * (1280 - shapes.PANEL)
 
 
 def test_the_page_is_served_while_it_loads(session, monkeypatch):
@@ -198,10 +212,30 @@ def test_the_command_says_who_can_open_the_page(session, monkeypatch, capsys, lo
     assert "× real time on this machine" in said
 
 
-def test_a_viser_that_starts_without_the_guard_is_not_used(session, monkeypatch):
+def test_a_port_that_is_taken_while_the_policy_is_read_is_not_used(session, monkeypatch, capsys):
+    wanted, other = server.free_port(None)[0], socket.socket()
+    other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+    def slow(choice):
+        other.bind(("127.0.0.1", wanted))
+        other.listen()
+        return session.sim.actor
+
+    monkeypatch.setattr(server, "PORT", wanted)
+    monkeypatch.setattr("homing.play.sources.make_actor", slow)
+    monkeypatch.setattr(server.Player, "run", lambda player, say: None)
+    with other:
+        main.main(["play", session.choice.source])
+    said = capsys.readouterr().out
+    assert f"port {wanted} is taken by another program" in said and "open http://127.0.0.1:" in said
+    assert "viser" not in said
+
+
+def test_a_viser_that_starts_without_the_guard_is_not_used(session, monkeypatch, capsys):
     monkeypatch.setattr(server, "guarded", lambda guard: contextlib.nullcontext())
     with pytest.raises(HomingError, match="cannot be guarded"):
         server.Player(session, server.free_port(None)[0], "a test")
+    assert capsys.readouterr().out == ""
 
 
 def test_a_port_that_is_taken_is_told(capsys, maze_policy):

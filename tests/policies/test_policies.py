@@ -276,8 +276,10 @@ def test_a_wrong_name_is_answered_with_the_right_ones(monkeypatch, tmp_path, fil
     monkeypatch.setattr(bundled, "FOLDER", tmp_path)
     assert shipped_names() == ("walk",)
     assert homing.load("walk").env == "walk"
-    with pytest.raises(ConfigError, match="shipped are: walk"):
+    with pytest.raises(ConfigError, match="did you mean 'walk'"):
         homing.load("walks")
+    with pytest.raises(ConfigError, match="shipped are: walk "):
+        homing.load("zzz")
     with pytest.raises(ConfigError, match="does not exist"):
         homing.load("here/walk.safetensors")
 

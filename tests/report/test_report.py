@@ -261,6 +261,16 @@ def test_settings_that_differ_are_told_apart_from_those_that_all_share(tmp_path)
     assert ("settings.energy", "l2") in told["shared"]
 
 
+def test_metrics_files_are_of_no_environment_that_is_known(tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text('{"seed": 0, "step": 10, "eval/return": 2.5}\n')
+    one = make_content(*read_runs(find_runs([tmp_path / "a.jsonl"]))).page
+    two = make_content(*read_runs(find_runs([tmp_path / "a.jsonl", tmp_path / "b.jsonl"]))).page
+    assert (one["title"], one["problems"]) == ("a", [])
+    assert two["title"] == "2 runs"
+    assert [problem["where"] for problem in two["problems"]] == ["a.jsonl, b.jsonl"]
+
+
 def test_tidy_columns_are_of_one_length_and_absent_is_none(tmp_path):
     write_run(tmp_path / "a", seeds=(0,))
     (tmp_path / "b.jsonl").write_text('{"seed": 0, "step": 10, "eval/return": 2.5}\n')

@@ -236,6 +236,18 @@ def test_intervals_of_few_seeds_have_their_caveat(browser, page, tmp_path):
     five.close()
 
 
+def test_one_seed_alone_has_no_statistics(browser, page, tmp_path):
+    write_run(tmp_path / "run", seeds=(0,))
+    write_report([tmp_path], tmp_path / "one.html")
+    one = browser.new_page()
+    one.goto((tmp_path / "one.html").as_uri())
+    one.wait_for_selector("#curves svg path")
+    assert one.locator("#compare").count() == 0 and page.locator("#compare").count() == 1
+    assert "worst … best seed" not in one.locator("#final th").all_inner_texts()
+    assert "worst … best seed" in page.locator("#final th").all_inner_texts()
+    one.close()
+
+
 def test_a_long_hover_text_stays_in_the_window(page):
     page.evaluate(
         """() => {

@@ -86,6 +86,7 @@ def test_goals_are_moved_as_in_python(id):
     x0, x1, y0, y1 = space.spec.arena.extent()
     size = x1 - x0
     points = np.random.default_rng(0).uniform((x0 - size / 4, y0), (x1, y1 + size / 4), (40, 2))
+    points = np.concatenate([points, [(x0, y0), (x1 + 1, y1 + 1)]])
     found = run_goals(_goals(space), points)
     # Equally near points of the search grid may be chosen in another order.
     for point, (x, y, fault) in zip(points, found, strict=True):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 import json
 import types
 import typing
@@ -15,8 +17,8 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from homing.config.parsing import parse_count, parse_ratio
 from homing.errors import ConfigError, unknown
 
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
-Json = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="json")]
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(help_behavior_hint="")]
+Json = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="json", help_behavior_hint="")]
 Options = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE", help_behavior_hint="")]
 IMPORT = "--import"
 ABOUT_IMPORT = (
@@ -40,6 +42,16 @@ def _numbers(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
         is_instance=lambda value: isinstance(value, info.type),
         str_from_instance=lambda value: [f"{value:g}" if isinstance(value, float) else str(value)],
     )
+
+
+@functools.cache
+def hide_absent(target: Any) -> None:
+    """Leave `(default: None)` and empty defaults out of the help of a command's function or dataclass."""
+    hints = typing.get_type_hints(target, include_extras=True)
+    for name, parameter in inspect.signature(target).parameters.items():
+        if parameter.default is None or parameter.default in ("", ()):
+            hints[name] = Annotated[hints[name], tyro.conf.arg(help_behavior_hint="")]
+    target.__annotations__ = hints
 
 
 def matching_envs(text: str) -> list[str]:

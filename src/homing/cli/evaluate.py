@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,26 +16,29 @@ from homing.cli.arguments import Flag, Json
 from homing.errors import ConfigError
 
 Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+NOT_EVALUATION = ("train/", "time/", "speed/")
 
 
 def print_summary(title: str, stats: dict[str, dict[str, float]]) -> None:
     """A table of evaluation metrics, and a line on what each means."""
-    from homing.report.names import legend
+    from homing.report.names import by_importance, legend
     from homing.runs.stats import interval_caveat
 
-    table = Table(title=title)
-    for heading, justify in (("", "left"), ("IQM", "right"), ("95 % interval", "right"), ("seeds", "right")):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
-    shown = {
-        name.removeprefix("eval/"): s
-        for name, s in stats.items()
-        if not name.startswith(("train/", "time/", "speed/"))
+    named = {
+        name.removeprefix("eval/"): s for name, s in stats.items() if not name.startswith(NOT_EVALUATION)
     }
+    shown = {name: named[name] for name in by_importance(named)}
+    seeds = max((int(s["seeds"]) for s in shown.values()), default=0)
+    table = Table(title=title, min_width=len(title))
+    table.add_column("")
+    for heading in ("IQM", "95 % interval", "seeds") if seeds > 1 else ("1 seed",):
+        table.add_column(heading, justify="right")
     for name, s in shown.items():
         interval = f"{s['low']:.4g} … {s['high']:.4g}" if s["seeds"] > 1 else ""
-        table.add_row(name, f"{s['iqm']:.4g}", interval, str(s["seeds"]))
+        spread = (interval, str(s["seeds"])) if seeds > 1 else ()
+        table.add_row(name, f"{s['iqm']:.4g}", *spread)
     Console().print(table)
-    caveat = interval_caveat(max((int(s["seeds"]) for s in shown.values()), default=0))
+    caveat = interval_caveat(seeds)
     print("\n".join([*legend(shown), *([caveat] if caveat else [])]))
 
 
@@ -81,6 +85,8 @@ def evaluate(
     check_chain(chain, chain_steps)
     locate(run)
     choose_device(cpu)
+    if sys.stderr.isatty():  # it may take a minute
+        print(f"evaluating {run}", file=sys.stderr)
     result = api.evaluate(
         run,
         env=env,

@@ -117,6 +117,10 @@ def guarded(command: Callable[[], None]) -> None:
     interrupts.unwinding = True
     try:
         command()
+        if interrupts.signum is not None:
+            leave(
+                0
+            )  # it has ended well; at a normal exit a thread that still computes could abort the process
     except SystemExit as stop:
         if interrupts.signum is not None:
             # The command may have said more than this line already: how a run goes on.

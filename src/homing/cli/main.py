@@ -25,7 +25,15 @@ from homing.cli import report as cli_report
 from homing.cli import share as cli_share
 from homing.cli import show as cli_show
 from homing.cli import train as cli_train
-from homing.cli.arguments import ABOUT_IMPORT, HELP, Json, matching_envs, numbers, take_imports
+from homing.cli.arguments import (
+    ABOUT_IMPORT,
+    HELP,
+    Json,
+    hide_absent,
+    matching_envs,
+    numbers,
+    take_imports,
+)
 from homing.cli.bench import bench_app
 from homing.cli.guard import guarded
 from homing.cli.tables import add_names, console
@@ -33,6 +41,16 @@ from homing.compile import export_cache
 from homing.errors import unknown
 from homing.version import __version__
 
+WELCOME = f"""homing {__version__}: goal-conditioned reinforcement learning
+
+  homing quickstart        train a small agent in a minute or two, on any machine
+  homing play              watch trained policies reach the goals that you click
+  homing train best ant    train the best recipe that is known for the ant, on a GPU
+  homing envs              list the environments
+  homing doctor            check this machine
+
+  homing --help            all commands; homing COMMAND --help, one of them
+"""
 app = tyro.extras.SubcommandApp()
 
 
@@ -120,8 +138,13 @@ def main(argv: list[str] | None = None) -> None:
 
 def _dispatch(args: list[str]) -> None:
     modules, args = take_imports(args)
-    if args == ["--version"]:
+    if args[:1] == ["help"]:
+        args = [*args[1:], "--help"]
+    if args in (["--version"], ["version"]):
         print(f"homing {__version__}")
+        return
+    if not args:
+        print(WELCOME, end="")
         return
     plugins.import_modules(modules)
     _check_command("command", app, args)
@@ -138,16 +161,23 @@ def _dispatch(args: list[str]) -> None:
     elif args[:1] == ["bench"]:
         _run_app("bench", bench_app, "Measure speed on this machine.", args[1:])
     else:
-        with numbers:
-            about = f"Goal-conditioned reinforcement learning. {ABOUT_IMPORT}"
-            app.cli(prog="homing", description=about, args=args, config=HELP)
+        about = (
+            f"Goal-conditioned reinforcement learning. {ABOUT_IMPORT} `homing --version` prints the version."
+        )
+        _run("homing", app, about, args)
 
 
 def _run_app(name: str, commands: tyro.extras.SubcommandApp, about: str, args: Sequence[str]) -> None:
-    """A group of commands, such as `homing bench`."""
+    """A group of commands, such as `homing bench`; alone, it lists them."""
     _check_command(f"command of homing {name}", commands, args)
+    _run(f"homing {name}", commands, about, args or ["--help"])
+
+
+def _run(name: str, commands: tyro.extras.SubcommandApp, about: str, args: Sequence[str]) -> None:
+    for command in commands._subcommands.values():
+        hide_absent(command.target)
     with numbers:
-        commands.cli(prog=f"homing {name}", description=about, args=args, config=HELP)
+        commands.cli(prog=name, description=about, args=args, config=HELP)
 
 
 def _check_command(kind: str, commands: Any, args: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ import tyro
 from homing.bounds import check_values
 from homing.cli.paths import check_file, check_folder
 
-Runs = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+Runs = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[RUN ...]")]
 By = Literal["settings", "agent", "run"]
 Format = Literal["png", "pdf", "svg"]
 SHOWN = 8  # remarks on runs that a terminal shows

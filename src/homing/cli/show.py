@@ -19,13 +19,18 @@ if TYPE_CHECKING:
     from homing.play.session import Session
     from homing.play.sources import Choice
 
-Sources = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN|POLICY|ENV")]
+Shown = Annotated[
+    tuple[str, ...],
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="RUN|POLICY|ENV ...", help_behavior_hint="(required)"),
+]
+Sources = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[RUN|POLICY|ENV ...]")]
 Place = Annotated[str | None, tyro.conf.arg(metavar="X,Y")]
 PANEL = (640, 480), (480, 360)  # pixels of one film alone, and of each of several
 
 
 def render(
-    what: Sources,
+    what: Shown,
     out: Path,
     goal: Place = None,
     seed: Annotated[str | None, tyro.conf.arg(metavar="best|all|N,N")] = None,
@@ -231,10 +236,11 @@ def _serve(choice: Choice | None, sources: Sequence[str], host: str, port: int |
     from homing.play.server import Player, free_port
     from homing.play.sources import make_actor
 
+    actor = None if choice is None else make_actor(choice)
+    # Only now: another program may take a port while the policy is read.
     port, message = free_port(port, host)
     if message:
         print(message)
-    actor = None if choice is None else make_actor(choice)
     label = "Homing" if choice is None else f"{Path(choice.source).name} · Homing"
     player = Player(None, port, label, host, sources, has_gallery=choice is None)
     try:

@@ -130,7 +130,11 @@ def report(
 
 @study_app.command(name="merge")
 def merge(
-    sources: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="STUDY|TABLE")],
+    sources: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="STUDY|TABLE ...", help_behavior_hint="(required)"),
+    ],
     out: Path,
 ) -> None:
     """Merge the results of one study, from one machine or several, into one table.

@@ -16,6 +16,7 @@ from homing.cli.arguments import (
     HELP,
     Flag,
     flags_of,
+    hide_absent,
     numbers,
     parse_options,
     split,
@@ -74,6 +75,7 @@ class TrainArguments:
 
 def train_arguments(agent: str, preset: str, env: str | None = None) -> type:
     """The flags of `homing train` for one agent, with the preset's values as defaults."""
+    from homing.config.presets import DEFAULT, PRESETS
     from homing.config.presets import preset as get_preset
     from homing.config.run import SaveConfig
 
@@ -83,6 +85,8 @@ def train_arguments(agent: str, preset: str, env: str | None = None) -> type:
         (name, Annotated[type(part), tyro.conf.arg(name="")], dataclasses.field(default=part))
         for name, part in parts.items()
     ]
+    about = f"Settings to start from: {', '.join(PRESETS[agent])}. Every flag below changes one of them."
+    fields.append(("preset", Annotated[str, tyro.conf.arg(help=about)], dataclasses.field(default=DEFAULT)))
     return dataclasses.make_dataclass("Arguments", fields, bases=(TrainArguments,), frozen=True)
 
 
@@ -93,6 +97,7 @@ def arranged(args: Sequence[str]) -> tuple[list[str], tuple[str, str, str | None
     from homing.config.recipes import BEST, OWN_PRESET, recipe_for
 
     names, rest = split(args, all_flags(), (*agent_names(), BEST))
+    _check_names(names, (*agent_names(), BEST))
     if names[:1] == [BEST] and len(names) > 1:
         if value_of("--preset", rest) is not None:
             raise ConfigError(OWN_PRESET)
@@ -105,6 +110,18 @@ def arranged(args: Sequence[str]) -> tuple[list[str], tuple[str, str, str | None
     agent = names[0] if names else "crl"
     env = names[1] if len(names) > 1 else None
     return [*names, *rest], (agent, value_of("--preset", rest) or DEFAULT, env)
+
+
+def _check_names(names: Sequence[str], agents: Sequence[str]) -> None:
+    """Refuse `best` without an environment, and an environment in the agent's place."""
+    from homing.config.recipes import BEST
+
+    if list(names) == [BEST]:
+        raise ConfigError(
+            "name the environment: homing train best ENV, for instance ant (homing recipes lists those measured)"
+        )
+    if len(names) > 1 and names[0] not in agents and names[1] in agents:
+        raise ConfigError(f"the agent comes first: homing train {names[1]} {names[0]}")
 
 
 def all_flags() -> dict[str, int]:
@@ -126,6 +143,7 @@ def train(args: list[str]) -> None:
     from homing.config.recipes import BEST, recipe_for
 
     given, (args, chosen) = args, arranged(args)
+    hide_absent(TrainArguments)
     kind = train_arguments(*chosen)
     about = f"Train an agent, many seeds in one program. {ABOUT_IMPORT}"
     with numbers:

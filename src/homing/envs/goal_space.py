@@ -188,11 +188,11 @@ class GoalSpace:
         return np.asarray(self._inside[part](points))
 
     def in_wall(self, points: np.ndarray) -> np.ndarray:
-        """Whether points [..., 2] are inside a wall, bool [...]."""
+        """Whether points [..., 2] are inside a wall or on its surface, bool [...]."""
         points = np.asarray(points)
         inside = np.zeros(points.shape[:-1], bool)
         for wall in self.spec.arena.walls():
-            inside |= np.all(np.abs(points - wall.centre[:2]) < wall.half[:2], axis=-1)
+            inside |= np.all(np.abs(points - wall.centre[:2]) <= wall.half[:2], axis=-1)
         return inside
 
     def nearest_free(self, place: Place, margin: float | None = None, part: int = 0) -> tuple[float, ...]:

@@ -142,10 +142,10 @@ class Player:
         with guarded(self.guard), contextlib.redirect_stdout(io.StringIO()):
             server = viser.ViserServer(host=self.host, port=port, label=label, verbose=False)
         if not self.guard.serving:
-            server.stop()
+            _stop(server)
             raise HomingError(f"viser {viser.__version__} cannot be guarded: pip install 'viser>=1.1,<1.2'")
         if server.get_port() != port:
-            server.stop()
+            _stop(server)
             raise HomingError(f"port {port} was taken in the meantime; start again or choose one with --port")
         return server
 
@@ -196,8 +196,13 @@ class Player:
 
     def stop(self) -> None:
         self._stop.set()
-        with contextlib.redirect_stdout(io.StringIO()):
-            self.server.stop()
+        _stop(self.server)
+
+
+def _stop(server: viser.ViserServer) -> None:
+    """Stop a server, which would print a line of its own."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        server.stop()
 
 
 @contextlib.contextmanager

@@ -20,8 +20,10 @@ from homing.viz.render import Film
 
 GROUND_RGB, LINE_RGB = (226, 230, 234), (190, 196, 203)
 FOV = float(np.radians(45.0))  # vertical, as in videos
-PANEL = 345  # width of the controls, in pixels
+PANEL = 345  # width of the controls, in pixels of the page
 NARROW, NARROW_FREE = 600, 0.4  # below this width, controls leave this fraction of the height free
+UPRIGHT = 0.65  # width over height; phones are below it, upright tablets above
+USUAL_HEIGHT = 800  # pixels of a small laptop's page from top to bottom
 PATH = 100  # points of the path
 MARGIN = 0.15  # ground around the arena, as a fraction of its size
 
@@ -222,7 +224,12 @@ def _triple(vector: np.ndarray) -> tuple[float, float, float]:
 
 
 def free_part(width: int, height: int) -> tuple[float, float]:
-    """Width and height that controls leave free; they are at the right, in a narrow window at the bottom."""
-    if width < NARROW:
+    """Width and height that controls leave free; they are at the right, in a narrow window at the bottom.
+
+    Browsers tell pixels of the screen. A dense one has two or three of them for each pixel of the page, in which
+    controls are measured, so a window with many is taken for one on a dense screen.
+    """
+    if width < max(NARROW, UPRIGHT * height):
         return float(width), NARROW_FREE * height
-    return float(max(width - PANEL, 0.4 * width)), float(height)
+    panel = PANEL * max(1.0, height / USUAL_HEIGHT)
+    return float(max(width - panel, 0.4 * width)), float(height)

@@ -139,10 +139,10 @@ def locate(source: str | Path) -> Path:
         return shipped(name)
     if path.suffix or len(path.parts) > 1:
         raise ConfigError(f"{source} does not exist; name a run's folder, a policy file or a shipped policy")
-    known = ", ".join(nearest(name, shipped_names()) or shipped_names()) or "none"
+    close = " or ".join(map(repr, nearest(name, shipped_names())))
+    hint = f"did you mean {close}?" if close else f"shipped are: {', '.join(shipped_names()) or 'none'}"
     raise ConfigError(
-        f"{name!r} is not a run's folder, a policy file or a shipped policy; shipped are: {known} "
-        "(`homing policies` lists them)"
+        f"{name!r} is not a run's folder, a policy file or a shipped policy; {hint} (`homing policies` lists them)"
     )
 
 

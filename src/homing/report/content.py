@@ -53,7 +53,7 @@ def make_content(
         "seeds": sum(len(group.curves) for group in groups),
         "steps": sum(curve.step[-1] for group in groups for curve in group.curves),
         "running": sum(record.status == "running" for record in records),
-        "problems": [dataclasses.asdict(p) for p in [*problems, *doubts]],
+        "problems": [dataclasses.asdict(p) for p in [*problems, *doubts, *_nameless(records)]],
         "metrics": {name: dataclasses.asdict(metric(name)) for name in metrics},
         "methods": methods,
         "tasks": tasks,
@@ -66,10 +66,17 @@ def make_content(
 
 
 def _title(records: Sequence[RunRecord]) -> str:
-    if len(records) == 1:
-        return f"{records[0].agent} on {records[0].env}"
+    what = records[0].agent if len(records) == 1 else f"{len(records)} runs"
     envs = list(dict.fromkeys(record.env for record in records))
-    return f"{len(records)} runs" + (f" on {envs[0]}" if len(envs) == 1 else "")
+    return f"{what} on {envs[0]}" if len(envs) == 1 and records[0].config else what
+
+
+def _nameless(records: Sequence[RunRecord]) -> list[Problem]:
+    """A remark on metrics files without their runs, which may be of different environments."""
+    names = [record.path.name for record in records if not record.config]
+    if len(names) < 2:
+        return []
+    return [Problem(", ".join(names), "no environments are named; compare as if all were of the same one")]
 
 
 def _metrics(groups: Sequence[Group]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable
 
 
@@ -169,6 +170,14 @@ def metric(name: str) -> Metric:
     if name in KNOWN:
         return KNOWN[name]
     return Metric(name.partition("/")[2].replace("_", " ") or name)
+
+
+def by_importance(names: Iterable[str]) -> list[str]:
+    """Evaluation metrics, which have no `eval/` before them, in the order of this module; others come last."""
+    rank = {name: k for k, name in enumerate(KNOWN)}
+    # reached_2, … stand where reached_1 does.
+    place = lambda name: rank.get(f"eval/{re.sub(r'_[0-9]+$', '_1', name)}", len(rank))
+    return sorted(names, key=lambda name: (place(name), len(name), name))
 
 
 def legend(names: Iterable[str]) -> list[str]:

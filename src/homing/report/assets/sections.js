@@ -199,7 +199,7 @@ function finals() {
     ...names.map(score),
   ];
   const first = names[0];
-  if (first) columns.push({ label: "worst … best seed", num: true, title: DATA.metrics[first].label, value: (g) => g.final[first] && g.final[first].best, show: (g) => g.final[first] ? `${amount(g.final[first].worst, DATA.metrics[first])} … ${amount(g.final[first].best, DATA.metrics[first])}` : "–" });
+  if (first && rows.some((g) => g.seeds > 1)) columns.push({ label: "worst … best seed", num: true, title: DATA.metrics[first].label, value: (g) => g.final[first] && g.final[first].best, show: (g) => g.final[first] && g.seeds > 1 ? `${amount(g.final[first].worst, DATA.metrics[first])} … ${amount(g.final[first].best, DATA.metrics[first])}` : "–" });
   return section("final", "Final performance", "The last evaluation of every seed. Seeds that diverged do not count; where seeds have ended at different steps, the range is given.", table("final", columns, rows),
     rows.some((g) => names.some((n) => g.final[n] && fewText(g.final[n].count))) ? el("p", { class: "caveat" }, "† Fewer than five seeds. " + FEW_ABOUT) : null);
 }
@@ -208,7 +208,7 @@ const STATISTICS = { iqm: "IQM", median: "median", mean: "mean", optimality_gap:
 
 function comparison() {
   const c = DATA.comparison;
-  if (!c) return null;
+  if (!c || (DATA.groups.length === 1 && DATA.groups[0].seeds === 1)) return null; // one number needs no statistics
   const metric = DATA.metrics[c.score], several = DATA.methods.length > 1;
   const tasks = c.tasks.length ? (c.tasks.length === 1 ? c.tasks[0] : `the ${c.tasks.length} environments that all agents share`) : "each agent's own environments, for none is shared by all: compare with care";
   const rows = c.aggregates.filter((a) => shown(a.method)).map((a) => ({ label: DATA.methods[a.method], colour: colour(a.method), ...a[CHOICE.statistic] }));
@@ -255,6 +255,7 @@ function diagnostics() {
 
 function settings() {
   const s = DATA.settings;
+  if (!s.differ.length && !s.shared.length) return null; // metrics files hold none
   const columns = [{ label: "run", name: true, value: (r) => r.run }, { label: "agent", name: true, value: (r) => r.method }, ...s.differ.map((n, i) => ({ label: n, value: (r) => r.values[i] }))];
   const differ = !s.differ.length ? el("p", {}, s.rows.length > 1 ? "All runs have the same settings." : "") : table("settings", columns, s.rows, { limit: 20 });
   const shared = !s.shared.length ? null : el("details", { class: "card", style: "margin-top:10px", open: CHOICE.all.shared || false, ontoggle: (e) => { CHOICE.all.shared = e.target.open; } },

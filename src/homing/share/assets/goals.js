@@ -10,7 +10,7 @@ class GoalSpace {
   }
 
   inWall(x, y) {
-    return this.about.walls.some(([cx, cy, hx, hy]) => Math.abs(x - cx) < hx && Math.abs(y - cy) < hy);
+    return this.about.walls.some(([cx, cy, hx, hy]) => Math.abs(x - cx) <= hx && Math.abs(y - cy) <= hy);
   }
 
   blocked(x, y) {
