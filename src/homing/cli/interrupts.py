@@ -118,9 +118,8 @@ def guarded(command: Callable[[], None]) -> None:
     try:
         command()
         if interrupts.signum is not None:
-            leave(
-                0
-            )  # it has ended well; at a normal exit a thread that still computes could abort the process
+            # It has ended well; at a normal exit a thread that still computes could abort the process.
+            leave(0)
     except SystemExit as stop:
         if interrupts.signum is not None:
             # The command may have said more than this line already: how a run goes on.
