@@ -20,11 +20,15 @@ They come with the package: `homing play NAME`, `homing render NAME --out film.m
 `homing policies` lists them, `homing play` shows them in a gallery, and [See it](see.md#policy-files) shows
 how to write your own policy files. They were trained to be played with: with goals that change within an
 episode and, where the environment's name or settings say so, with starts and goals anywhere. Their cards
-therefore also have the fractions of goals reached along chains of five, without a reset. {fixed}
+therefore begin with what one can expect on the page: goals that are clicked one after the other, in chains of
+five. A fallen robot gets up there, with a fresh start, and goals farther away than any in training are
+approached in stages; `reached_without_fall` counts goals that were reached with no fall on the way. The
+stricter number beside it is of an evaluation: goals of the environment's own distribution, and a fall ends a
+chain, whose other goals count as missed. {fixed}
 
-`python tools/train_policies.py` trains, compares and exports all of them, as `tools/policies.toml` says, and
-records their outputs for the tests; those that need a GPU are skipped if there is none. This page is written by
-`python tools/make_see.py` from the model cards in the files.
+`python tools/train_policies.py` trains, compares, exports and measures all of them, as `tools/policies.toml`
+says, and records their outputs for the tests; those that need a GPU are skipped if there is none. This page
+is written by `python tools/make_see.py` from the model cards in the files.
 
 """
 

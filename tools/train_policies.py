@@ -1,15 +1,16 @@
-"""Train, compare, export and record the shipped policies, by the table in tools/policies.toml.
+"""Train, compare, export, measure and record the shipped policies, by the table in tools/policies.toml.
 
     python tools/train_policies.py                 all of them; those of a GPU are passed over where there is none
     python tools/train_policies.py reacher         one
     python tools/train_policies.py --quick --out /tmp/policies reacher     all stages with very little training
     python tools/train_policies.py --only train,export --jobs 5 ant humanoid ...     side by side on one GPU
-    python tools/train_policies.py --only export,picture,record,docs --again ant     a run that was trained elsewhere
+    python tools/train_policies.py --only export,page,picture,record,docs --again ant     trained elsewhere
 
-Seeds and checkpoints are compared on few chains of goals; the card of the chosen one has many others. Every stage
-is skipped when its result is there: a run that was stopped is resumed, a finished one is exported, and `--again`
-exports what is there already. A run's folder without its `checkpoints` is enough to export it elsewhere. The docs are
-written by the files that are shipped. Ctrl-C and SIGTERM reach every run, which then saves itself.
+Seeds and checkpoints are compared on few chains of goals; the card of the chosen one has many others, and goals that
+are reached on the page of `homing play`. Every stage is skipped when its result is there: a run that was stopped is
+resumed, a finished one is exported, and `--again` exports what is there already. A run's folder without its
+`checkpoints` is enough to export it elsewhere. The docs are written by the files that are shipped. Ctrl-C and SIGTERM
+reach every run, which then saves itself.
 """
 
 from __future__ import annotations
@@ -39,9 +40,10 @@ CAPTION = 21  # pixels at the top and bottom of a film
 LENGTH, CHAINS, QUICK_CHAINS = 5, 512, 8
 SELECTION_CHAINS = 64  # to compare seeds and checkpoints; a card's are CHAINS
 SELECTION_SEED = 11  # of the chains on which seeds are compared; the card's are others
+PAGE_CHAINS, MEASURE = 60, Path(__file__).parent / "measure_page.py"
 QUICK = ("--steps", "12k", "--num-envs", "32", "--batch-size", "32", "--updates-per-step", "0.005")
 QUICK += ("--prefill-steps", "124", "--replay-size", "1240", "--evaluations", "1", "--eval-envs", "8")
-STAGES = ("train", "export", "picture", "record", "docs")
+STAGES = ("train", "export", "page", "picture", "record", "docs")
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Recipe:
     device: str
     chain_steps: int
     flags: tuple[str, ...]
+    page_seconds: float
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,9 @@ class Job:
 
 
 def recipes() -> dict[str, Recipe]:
-    rows = tomllib.loads(TABLE.read_text())["policy"]
-    return {row["name"]: Recipe(**row | {"flags": tuple(row["flags"])}) for row in rows}
+    table = tomllib.loads(TABLE.read_text())
+    own = lambda row: {"flags": tuple(row["flags"]), "page_seconds": table["page_seconds"][row["name"]]}
+    return {row["name"]: Recipe(**row | own(row)) for row in table["policy"]}
 
 
 PROCESSES = Processes()
@@ -131,6 +135,17 @@ def export(job: Job) -> None:
     if size > LARGEST:
         job.file.unlink()
         raise SystemExit(f"{job.file.name} has {size:,} bytes, more than {LARGEST:,}: use smaller networks")
+
+
+def page(job: Job, again: bool = False) -> None:
+    """What clicks on the page reach, on the card; in a process of its own, on the CPU."""
+    from homing.policies.store import read_card
+
+    if again or not job.file.exists() or "page" not in read_card(job.file):
+        chains, faster = (1, 10) if job.quick else (PAGE_CHAINS, 1)
+        goals = ("--chains", str(chains), "--length", str(LENGTH))
+        seconds = ("--seconds", str(job.recipe.page_seconds / faster))
+        PROCESSES.run([sys.executable, str(MEASURE), str(job.file), *goals, *seconds])
 
 
 def draw(job: Job) -> None:
@@ -187,6 +202,8 @@ def make(job: Job, stages: Sequence[str] = STAGES, again: bool = False) -> None:
         train(job)
     if "export" in stages and (again or not job.file.exists()):
         export(job)
+    if "page" in stages:
+        page(job, again)
     if "picture" in stages and (again or not job.file.with_suffix(".png").exists()):
         draw(job)
     if "record" in stages and job.out == SHIPPED:
@@ -202,7 +219,7 @@ def make_all(
         try:
             make(job, stages, again)
         except subprocess.CalledProcessError as error:
-            print(f"{job.recipe.name}: homing {error.cmd[3]} ended with code {error.returncode}", flush=True)
+            print(f"{job.recipe.name}: code {error.returncode} of {' '.join(error.cmd[1:4])}", flush=True)
             return False
         except SystemExit as error:
             print(f"{job.recipe.name}: {error}", flush=True)

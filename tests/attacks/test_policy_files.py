@@ -23,6 +23,7 @@ from file_attacks import (
 import homing
 from homing.cli.main import main
 from homing.errors import HomingError
+from homing.play.pages import _numbers
 from homing.policies.card import check_card
 from homing.policies.card_page import markdown
 from homing.policies.store import find_policies, read_policies
@@ -113,10 +114,14 @@ def test_no_value_in_a_file_is_trusted(tmp_path, learner, content, part):
 @pytest.mark.parametrize("junk", JUNK)
 def test_no_value_of_a_card_is_trusted(content, junk):
     """Each is refused, or the card can still be shown."""
-    for place in places(content["card"]):
-        for card in (altered(content["card"], place, junk), without(content["card"], place)):
+    rows = [{"seed": 3, "reached": 0.5, "falls": 1}]
+    counts = {"by": "clicks", "env": "walk", "length": 5, "scores": rows}
+    sound = content["card"] | {"chain": counts, "page": counts | {"chains": 2, "seconds": 60.0}}
+    for place in places(sound):
+        for card in (altered(sound, place, junk), without(sound, place)):
             with contextlib.suppress(HomingError):
                 assert "## x" in markdown("x", check_card(card), 1)
+                assert card.get("page") is None or _numbers(check_card(card))
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def made(maze_policy):  # noqa: F811
     actor = dataclasses.replace(make_actor(Choice(maze_policy, 4)), act=towards)
     sim = Simulation(actor)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("homing.play.session.Simulation", lambda _: sim)
+        patch.setattr("homing.play.session.Simulation", lambda *_: sim)
         patch.setattr("homing.play.session.make_actor", lambda choice: actor)
         session = Session(Choice(maze_policy, 4), ("other",))
     return session, sim

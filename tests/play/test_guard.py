@@ -123,6 +123,7 @@ def test_without_a_name_the_gallery_comes_first_and_shows_what_is_shipped():
     assert "% of" not in page.replace(" %</b> of", ""), "numbers come from the cards"
     assert page.count("<b>") == len(shipped_names())
     assert page.count("data:image/png;base64,") == len(shipped_names())
+    assert "on the page" in page and "where a fall ends a chain" in page
     assert Pages("reacher · Homing")("gallery").decode() == page, "it can be opened later, too"
     assert "<title>reacher · Homing</title>" in Pages("reacher · Homing")("darkMode").decode()
 

@@ -1,6 +1,7 @@
 """tools/train_policies.py: its table, and that every stage is done once."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,10 @@ import pytest
 
 from homing import api
 from homing.cli import main
-from homing.policies import shipped_names
+from homing.policies import shipped, shipped_names
+from homing.policies.export import change_card
+from homing.runs.strict_json import open_plain
+from homing.runs.tensors import TensorFile
 
 PATH = Path(__file__).parents[2] / "tools" / "train_policies.py"
 
@@ -98,6 +102,48 @@ def test_the_docs_of_what_was_made_are_written_once_and_only_for_the_package(too
     assert written == []
     tool.main(["--only", "export,docs", "ant", "reacher"])
     assert written == [["ant", "reacher"]]
+
+
+def test_the_page_is_measured_once_and_again_where_asked(tool, job, monkeypatch):
+    shutil.copyfile(shipped("point_u_maze"), job.file)
+    change_card(job.file, lambda card: {name: part for name, part in card.items() if name != "page"})
+    asked = []
+    monkeypatch.setattr(tool.PROCESSES, "run", lambda command, **_: asked.append(command[1:]))
+    tool.make(job, ["page"])
+    goals = ["--chains", str(tool.PAGE_CHAINS), "--length", str(tool.LENGTH)]
+    assert asked == [
+        [str(tool.MEASURE), str(job.file), *goals, "--seconds", str(float(job.recipe.page_seconds))]
+    ]
+    shutil.copyfile(shipped("point_u_maze"), job.file)
+    tool.make(job, ["page"])
+    assert len(asked) == 1, "its card has one"
+    tool.make(job, ["page"], again=True)
+    assert len(asked) == 2
+
+
+def test_a_measurement_changes_nothing_in_a_file_but_its_card(tmp_path):
+    """With little time for its goals."""
+    import measure_page
+
+    file = tmp_path / "point.safetensors"
+    shutil.copyfile(shipped("point_u_maze"), file)
+    arrays, content = parts(file)
+    measure_page.measure(file, chains=1, length=2, seconds=0.25, first=9)
+    after, changed = parts(file)
+    assert after == arrays
+    page = changed["card"].pop("page")
+    assert (page["chains"], page["length"], page["seconds"]) == (1, 2, 0.25)
+    assert page["env"] == "point_u_maze_anywhere" and "seeds 9 to 9" in page["by"]
+    assert page["scores"] == [{"seed": 0, "reached": 0.0, "reached_without_fall": 0.0, "falls": 0}]
+    content["card"].pop("page", None)
+    assert changed == content
+
+
+def parts(file):
+    """The arrays in a policy file, and all else."""
+    with open_plain(file) as opened:
+        found = TensorFile(file, opened).verified()
+        return {name: x.tobytes() for name, x in found.arrays().items()}, dict(found.content or {})
 
 
 def test_a_file_that_is_there_stays(tool, job, commands):

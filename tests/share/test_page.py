@@ -110,7 +110,7 @@ def test_a_page_is_small_and_names_no_address(maze):
     text = maze.read_text()
     assert len(text) < pages.LARGEST
     assert "default-src 'none'" in text and "MIT License" in text
-    assert "of goals, in chains of 5" in text, "as its card says it"
+    assert "% of goals reached in homing play, in chains of 5" in text, "as its card says it"
     markup = text[: text.index('id="blob-')] + text[text.index("/* Runs a translated program") :]
     loads = [
         word for word in ("src=", "@import", "url(", "fetch(", "XMLHttpRequest", "http:") if word in markup

@@ -19,6 +19,11 @@ from homing.cli.arguments import Flag, Json
 from homing.cli.evaluate import check_chain
 from homing.cli.tables import add_names, console
 
+RATES = (
+    "success: of single goals. On the page: of goals reached there in chains, where a fallen robot gets up. "
+    "In chains: stricter, a fall ends a chain."
+)
+
 
 def export(
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
@@ -102,16 +107,17 @@ def policies(
     if json_:
         print(json.dumps({name: p.card for name, p in found.items()}, indent=1))
         return
-    table = Table(title=f"{len(found)} shipped policies: homing play NAME")
+    table = Table(title=f"{len(found)} shipped policies: homing play NAME", caption=RATES)
     add_names(table, "name", found)
     add_names(table, "environment", (p.choice.env for p in found.values()))
     table.add_column("agent")
-    for heading in ("steps", "seeds", "success", "in chains", "size"):
+    for heading in ("steps", "seeds", "success", "on the page", "in chains", "size"):
         table.add_column(heading, justify="right")
     for name, p in found.items():
         size = f"{shipped(name).stat().st_size / 1024:,.0f} KiB"
         steps = human_count(p.card["step"]) if "step" in p.card else ""
-        rates = _mean(p.card["scores"], SCORE), _mean(p.card.get("chain", {}).get("scores", ()), "reached")
+        chains = (p.card.get(part, {}).get("scores", ()) for part in ("page", "chain"))
+        rates = _mean(p.card["scores"], SCORE), *(_mean(rows, "reached") for rows in chains)
         table.add_row(name, p.choice.env, p.agent_name, steps, str(len(p.seeds)), *rates, size)
     console().print(table)
 

@@ -15,7 +15,7 @@ from homing.errors import HomingError
 from homing.play.client_page import ICON_ADDRESS, client_page
 from homing.policies import shipped, shipped_names
 from homing.policies.bundled import picture
-from homing.policies.card import Card
+from homing.policies.card import Card, on_page
 from homing.policies.store import read_card
 
 MAX_FIELDS = 8  # of a query
@@ -103,11 +103,17 @@ def _image(name: str) -> str:
 
 
 def _numbers(card: Mapping[str, Any]) -> str:
-    """Success in a few words: along chains of goals where they were measured, else of single goals."""
-    chain = card.get("chain")
-    if chain and chain.get("scores"):
-        best = max(row.get("reached", 0.0) for row in chain["scores"])
-        return f"<b>{_percent(best)}</b> of goals reached, in chains of {int(chain['length'])}"
+    """Success in a few words: on the page and stricter where they were measured, else of single goals."""
+    chain = card.get("chain", {})
+    found, along = on_page(card), [row["reached"] for row in chain.get("scores", ()) if "reached" in row]
+    if found:
+        rate, what = found
+        strict = (
+            f'<br><span class="soft">{_percent(max(along))} where a fall ends a chain</span>' if along else ""
+        )
+        return f"<b>{_percent(rate)}</b> {what}{strict}"
+    if along:
+        return f"<b>{_percent(max(along))}</b> of goals reached, in chains of {chain.get('length', '?')}"
     rates = [row["success_any"] for row in card["scores"] if "success_any" in row]
     return f"<b>{_percent(max(rates))}</b> of single goals reached" if rates else "not evaluated"
 

@@ -33,8 +33,9 @@ Command = Callable[[], object]
 class Session:
     """A simulation that follows the clock, and executes commands between steps."""
 
-    def __init__(self, choice: Choice, sources: Sequence[str], actor: Actor | None = None):
-        """`actor` is that of the choice, where it was made already."""
+    def __init__(self, choice: Choice, sources: Sequence[str], actor: Actor | None = None, seed: int = 0):
+        """`actor` is that of the choice, where it was made already; starts and new goals follow from `seed`."""
+        self.seed = seed
         self.sources = tuple(dict.fromkeys((choice.source, *sources)))
         self.paused, self.auto_goal = False, False
         self._speed = 1.0
@@ -66,7 +67,7 @@ class Session:
         self._start(choice)
 
     def _start(self, choice: Choice, actor: Actor | None = None) -> None:
-        sim = Simulation(actor if actor is not None else make_actor(choice))
+        sim = Simulation(actor if actor is not None else make_actor(choice), self.seed)
         self.choice, self.sim, self.message = choice, sim, ""
         self.time, self._pending_seconds, self._seconds_at_goal = 0.0, 0.0, 0.0
         self._seconds_to_goal = 0.0

@@ -54,6 +54,16 @@ _CHAIN: dict[str, Check] = {
     "steps": COUNT,
     "scores": _SCORES,
 }
+_PAGE: dict[str, Check] = {
+    "by": TEXT,
+    "env": TEXT,
+    "chains": COUNT,
+    "length": COUNT,
+    "seconds": METRIC,
+    "scores": _SCORES,
+    "date": TEXT,
+    "homing": TEXT,
+}
 _CARD: dict[str, Check] = {
     "run": TEXT,
     "which": TEXT,
@@ -65,6 +75,7 @@ _CARD: dict[str, Check] = {
     "updates": COUNT,
     "measured": fields({"by": TEXT, "env": TEXT, "episodes": COUNT}, "an evaluation"),
     "chain": fields(_CHAIN, "an evaluation of chains"),
+    "page": fields(_PAGE, "a measurement on the page"),
     "trained": fields(SESSION, "a session"),
     "seeds": listed(SEED, "a list of seeds"),
     "chosen": TEXT,
@@ -78,7 +89,9 @@ def check_card(card: Any) -> Card:
         raise HomingError("its card is not an object")
     if wrong := fault(card, _CARD):
         raise HomingError(f"its card is wrong: {wrong}")
-    rows = [*card.get("scores", ()), *card.get("chain", {}).get("scores", ())]
+    rows = [
+        row for part in (card, card.get("chain", {}), card.get("page", {})) for row in part.get("scores", ())
+    ]
     if any(not SEED.holds(row.get("seed")) for row in rows):
         raise HomingError("its card has scores without a seed")
     return {"scores": [], **card}
@@ -146,9 +159,12 @@ def _scores(row: Mapping[str, Any]) -> Card:
 def exported(card: Mapping[str, Any], seeds: Sequence[int], chosen: str) -> Card:
     """The card of the seeds that are exported, and how they were chosen."""
     now = datetime.date.today().isoformat()
+    own = lambda part: [row for row in part.get("scores", ()) if row["seed"] in seeds]
+    chains = {name: {**card[name], "scores": own(card[name])} for name in ("chain", "page") if name in card}
     return {
         **card,
-        "scores": [row for row in card["scores"] if row["seed"] in seeds],
+        **chains,
+        "scores": own(card),
         "seeds": list(seeds),
         "chosen": chosen,
         "exported": {"date": now, "homing": __version__},
@@ -173,6 +189,25 @@ def with_chain(card: Mapping[str, Any], results: Mapping[str, Any], seed: int) -
         "scores": results["seeds"],
     }
     return {**card, "chain": chain}
+
+
+def with_page(card: Mapping[str, Any], results: Mapping[str, Any]) -> Card:
+    """The card with what clicks on the page of `homing play` found, and when."""
+    page = {**results, "date": datetime.date.today().isoformat(), "homing": __version__}
+    return check_card({**card, "page": page})
+
+
+def on_page(
+    card: Mapping[str, Any], seed: int | None = None, where: str = "on the page"
+) -> tuple[float, str] | None:
+    """The fraction of goals that the best seed, or this one, reaches on the page, and what it is in words."""
+    page = card.get("page", {})
+    rows = [r for r in page.get("scores", ()) if "reached" in r and seed in (None, r["seed"])]
+    if not rows:
+        return None
+    best = max(rows, key=lambda row: row["reached"])
+    fallen = "; a fallen robot gets up" if best.get("falls") else ""
+    return best["reached"], f"of goals reached {where}, in chains of {page.get('length', '?')}{fallen}"
 
 
 def best_seed(card: Mapping[str, Any]) -> int | None:

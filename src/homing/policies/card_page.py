@@ -10,6 +10,7 @@ from homing.config.run import RunConfig
 # In the order of a card's table; others follow by name.
 FIRST = ("success_any", "success_end", "time_near_goal", "final_distance")
 FIRST_OF_CHAIN = ("reached", "reached_all", "fell")
+FIRST_ON_PAGE = ("reached", "reached_without_fall", "falls", "mean_seconds")
 
 
 def markdown(name: str, card: Mapping[str, Any], size: int) -> str:
@@ -25,7 +26,7 @@ def markdown(name: str, card: Mapping[str, Any], size: int) -> str:
         ("file", _file(card, size)),
     ]  # fmt: skip
     lines = [f"## {name}", "", "| | |", "|---|---|", *(f"| {k} | {v} |" for k, v in facts if v), ""]
-    return "\n".join(lines + _table(card) + _chain_table(card))
+    return "\n".join(lines + _page_table(card) + _chain_table(card) + _table(card))
 
 
 def _file(card: Mapping[str, Any], size: int) -> str:
@@ -44,12 +45,25 @@ def _table(card: Mapping[str, Any]) -> list[str]:
     return head + _rows(scores, FIRST)
 
 
+def _page_table(card: Mapping[str, Any]) -> list[str]:
+    """What a person on the page can expect, of every seed."""
+    page = card.get("page", {})
+    if not page.get("scores"):
+        return []
+    name = f"**Goals reached on the page, in chains of {page.get('length', '?')}; a fallen robot gets up.**"
+    seconds = f"{page['seconds']:g}" if "seconds" in page else "?"
+    what = f"{page.get('chains', '?')} chains in {_code(page.get('env'))}, {seconds} s for each goal"
+    when = f"{page.get('date', '?')}, Homing {page.get('homing', '?')}"
+    return [f"{name} {what}, by {page.get('by', '?')}; {when}.", "", *_rows(page["scores"], FIRST_ON_PAGE)]
+
+
 def _chain_table(card: Mapping[str, Any]) -> list[str]:
     """Fractions of goals reached along chains, of every seed."""
     chain = card.get("chain", {})
     if not chain.get("scores"):
         return []
-    what = f"{chain.get('length', '?')} goals one after the other, without a reset"
+    rule = f"**{'Stricter: a' if card.get('page') else 'A'} fall ends a chain.**"
+    what = f"{rule} {chain.get('length', '?')} goals one after the other, without a reset"
     where = f"{chain.get('episodes', '?')} chains in {_code(chain.get('env'))}"
     head = f"{what}, with {chain.get('steps', '?')} steps for each: {where}, by {chain.get('by', '?')}."
     return [head, "", *_rows(chain["scores"], FIRST_OF_CHAIN)]

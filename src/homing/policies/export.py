@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ import numpy as np
 from homing.bounds import check_value
 from homing.errors import ConfigError, HomingError, shown
 from homing.policies import hugging_face, onnx_export
-from homing.policies.card import SCORE, best_seed, exported, measured_again, with_chain
-from homing.policies.store import Policies, Which, check_file, find_policies, write_policies
+from homing.policies.card import SCORE, Card, best_seed, check_card, exported, measured_again, with_chain
+from homing.policies.store import Policies, Which, check_file, find_policies, read_card, write_policies
 from homing.runs.policy_files import finite_seeds, halves
 from homing.runs.stats import aggregate
+from homing.runs.strict_json import open_plain
+from homing.runs.tensors import TensorFile, write_tensors
 from homing.training.build import check_alike
 from homing.training.seeds import evaluate_learners
 
@@ -84,6 +87,17 @@ def export_graph(
             f"an ONNX file holds one policy; choose one of the seeds {', '.join(map(str, seeds))}"
         )
     return onnx_export.export_onnx(policies, out, *seeds)
+
+
+def change_card(path: str | Path, change: Callable[[Card], Card]) -> Path:
+    """Change the model card in a policy file; its weights and all else stay as they are."""
+    path = check_file(path)
+    card = check_card(change(read_card(path)))
+    with open_plain(path) as opened:
+        file = TensorFile(path, opened).verified()
+        arrays, content = file.arrays(), dict(file.content or {}, card=card)
+    write_tensors(path, arrays, content)
+    return path
 
 
 def rounded(policies: Policies) -> Policies:

@@ -10,7 +10,7 @@ import numpy as np
 from homing.envs.arenas import Floor
 from homing.envs.goal_space import STAGE, GoalSpace, goal_space
 from homing.physics.drawing import Shape, shapes
-from homing.policies.card import SCORE
+from homing.policies.card import SCORE, on_page
 from homing.version import __version__
 from homing.viz import render
 from homing.viz.video import Actor
@@ -55,6 +55,8 @@ def facts(actor: Actor) -> list[str]:
         lines.append(f"{card['step'] / 1e6:.3g} million steps")
     if actor.env.spec.id != policies.choice.env:
         return [*lines, f"trained in {policies.choice.env}"]
+    if found := on_page(card, actor.seed, "in homing play"):
+        return [*lines, f"{found[0]:.1%} {found[1]}"]
     own = lambda rows, score: [row[score] for row in rows if score in row and row["seed"] == actor.seed]
     chain = card.get("chain", {})
     if along := own(chain.get("scores", ()), "reached"):
