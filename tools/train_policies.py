@@ -176,8 +176,9 @@ def record(job: Job) -> None:
     entry: dict[str, Any] = {
         "weights": {key: hashlib.sha256(x.tobytes()).hexdigest()[:16] for key, x in arrays.items()},
         "action": np.asarray(policy(state, goal)).tolist(),
-        "value": np.asarray(policy.value(state, goal)).tolist(),
     }
+    if policy.has_critic:
+        entry["value"] = np.asarray(policy.value(state, goal)).tolist()
     known = json.loads(RECORDS.read_text())
     RECORDS.write_text(json.dumps(known | {job.recipe.name: entry}, indent=1) + "\n")
 

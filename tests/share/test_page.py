@@ -61,7 +61,7 @@ def test_the_page_computes_what_python_does_and_a_click_s_goal_is_reached(browse
         assert tab.evaluate("!window.homing.source.space.blocked(...window.homing.source.goal)"), (
             "on free floor"
         )
-        tab.keyboard.press("m")
+        tab.keyboard.press("c")
         assert tab.evaluate("window.homing.view.map.visible")
         tab.evaluate("() => { while (!homing.map.complete) homing.map.refresh(50); }")
         assert tab.evaluate("window.homing.map.high > window.homing.map.low")

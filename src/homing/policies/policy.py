@@ -60,9 +60,14 @@ class Policy:
         check_alike(self, env)
         return env
 
+    @property
+    def has_critic(self) -> bool:
+        """Whether `value` has an answer: PPO and behaviour cloning have no critic of goals."""
+        return self._agent.has_critic
+
     def check_critic(self) -> None:
         """Refuse an agent without a critic."""
-        if not self._agent.has_critic:
+        if not self.has_critic:
             raise ConfigError(f"agents of the kind {self.agent!r} have no critic to ask")
 
     def act(self, obs: Obs) -> Array:

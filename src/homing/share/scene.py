@@ -11,6 +11,7 @@ from homing.envs.arenas import Floor
 from homing.envs.goal_space import STAGE, GoalSpace, goal_space
 from homing.physics.drawing import Shape, shapes
 from homing.policies.card import SCORE, on_page
+from homing.runs.progress import human_count
 from homing.version import __version__
 from homing.viz import render
 from homing.viz.video import Actor
@@ -52,7 +53,7 @@ def facts(actor: Actor) -> list[str]:
     card = policies.card
     lines = [f"{policies.agent_name.upper()}, seed {actor.seed}"]
     if "step" in card:
-        lines.append(f"{card['step'] / 1e6:.3g} million steps")
+        lines.append(f"{human_count(card['step'])} steps")
     if actor.env.spec.id != policies.choice.env:
         return [*lines, f"trained in {policies.choice.env}"]
     if found := on_page(card, actor.seed, "in homing play"):

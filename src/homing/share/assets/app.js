@@ -101,12 +101,12 @@ class App {
 
   commands() {
     const all = [
-      { name: "pause", label: "Pause", key: " ", icon: "pause", run: () => this.pause() },
-      { name: "goal", label: "New goal", key: "n", icon: "goal", run: () => this.newGoal() },
-      { name: "reset", label: "Reset", key: "r", icon: "reset", run: () => this.reset() },
-      { name: "map", label: "Critic map", key: "m", icon: "map", run: () => this.toggleMap() },
-      { name: "follow", label: "Follow", key: "f", icon: "follow", run: () => this.toggleFollow() },
-      { name: "help", label: "Help", key: "?", icon: "help", run: () => element("help").showModal() },
+      { name: "pause", label: "Pause", keys: ["p", " "], icon: "pause", run: () => this.pause() },
+      { name: "goal", label: "New goal", keys: ["n"], icon: "goal", run: () => this.newGoal() },
+      { name: "reset", label: "Reset", keys: ["r"], icon: "reset", run: () => this.reset() },
+      { name: "map", label: "Critic map", keys: ["c"], icon: "map", run: () => this.toggleMap() },
+      { name: "follow", label: "Follow", keys: ["f"], icon: "follow", run: () => this.toggleFollow() },
+      { name: "help", label: "Help", keys: ["?"], icon: "help", run: () => element("help").showModal() },
     ];
     return all.filter(({ name }) => (name !== "map" || this.map) && (name !== "follow" || !this.data.arm));
   }

@@ -18,13 +18,15 @@ function icon(name) {
   return `<svg viewBox="0 0 24 24" aria-hidden="true"><path d="${ICONS[name]}"/></svg>`;
 }
 
-/* commands: [{name, label, key, icon, run, pressed}] */
+const keyNames = ({ keys }) => keys.map((key) => (key === " " ? "space" : key.toUpperCase()));
+
+/* commands: [{name, label, keys, icon, run, pressed}] */
 function addButtons(commands) {
   const bar = element("controls");
   for (const command of commands) {
     const button = document.createElement("button");
     button.id = `do-${command.name}`;
-    button.title = `${command.label} (${command.key === " " ? "space" : command.key.toUpperCase()})`;
+    button.title = `${command.label} (${keyNames(command).join(" or ")})`;
     button.setAttribute("aria-label", command.label);
     button.innerHTML = `${icon(command.icon)}<span>${command.label}</span>`;
     button.addEventListener("click", () => {
@@ -35,13 +37,13 @@ function addButtons(commands) {
   }
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || element("help").open) return;
-    const command = commands.find(({ key }) => key === event.key.toLowerCase());
+    const command = commands.find(({ keys }) => keys.includes(event.key.toLowerCase()));
     if (!command || event.target instanceof HTMLButtonElement) return;
     event.preventDefault();
     command.run();
   });
   element("keys").innerHTML = commands
-    .map(({ key, label }) => `<tr><td><kbd>${key === " " ? "space" : key.toUpperCase()}</kbd></td><td>${label}</td></tr>`)
+    .map((command) => `<tr><td><kbd>${keyNames(command).join("</kbd> <kbd>")}</kbd></td><td>${command.label}</td></tr>`)
     .join("");
 }
 
