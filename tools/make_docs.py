@@ -24,8 +24,8 @@ DOCS = Path(__file__).parent.parent / "docs"
 BEGIN, END = "<!-- begin generated table -->", "<!-- end generated table -->"
 TILE, COLUMNS = (320, 240), 5
 TILES = DOCS / "images" / "envs"
-# A film has 160 steps, or more where a goal is reached later, and some after it.
-FILM_STEPS, MOST_FILM_STEPS, AFTER_GOAL, FILM_BYTES = 160, 400, 20, 300_000
+# A film has eight seconds, or more where a goal is reached later, and one after it.
+FILM_SECONDS, MOST_SECONDS, SECONDS_AFTER, FILM_BYTES = 8.0, 20.0, 1.0, 300_000
 FILM_STARTS = range(3, 13)  # random seeds of resets
 
 
@@ -98,16 +98,17 @@ def draw_film(name: str) -> None:
     """Film a policy that ships in its environment, ten frames a second, from the first start that leads to a goal."""
     out = make_env_pages.FILMS / f"{name}.webp"
     (actor,) = video.actors([name], None, "last")
-    record = render.recorder(actor.env, actor.act, MOST_FILM_STEPS, actor.chunk)
+    dt = actor.env.spec.dt
+    record = render.recorder(actor.env, actor.act, round(MOST_SECONDS / dt), actor.chunk)
     takes = (record(actor.learner, seed, None) for seed in FILM_STARTS)
     film = next((take for take in takes if take.success.any()), None)
     if film is None:
         raise SystemExit(f"{name} reaches no goal from any of the starts of {FILM_STARTS}")
-    first = int(np.argmax(film.success))
-    panel = video.Panel(actor.label, actor.env, cut(film, max(AFTER_GOAL, FILM_STEPS - first - 1)))
-    every = max(1, round(0.1 / panel.env.spec.dt))
+    after = max(SECONDS_AFTER, FILM_SECONDS - dt * int(np.argmax(film.success)))
+    panel = video.Panel(actor.label, actor.env, cut(film, round(after / dt)))
+    every = max(1, round(0.1 / dt))
     frames = video.composed([panel], *TILE, every)
-    video_files.save(frames, out, fps=1.0 / (every * panel.env.spec.dt))
+    video_files.save(frames, out, fps=1.0 / (every * dt))
     if out.stat().st_size > FILM_BYTES:
         raise SystemExit(f"{out} has {out.stat().st_size:,} bytes; film fewer steps")
 

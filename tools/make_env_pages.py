@@ -56,6 +56,7 @@ KINDS = (
     (r"^(torso|tip|wrist|puck\d?|ball|block|root)_[xyz]$|^[xy]$", "position (m)"),
     (r"", "joint angles (rad)"),
 )
+MOST_PICTURES = 4
 MOST_NAMES = 16  # of one kind that are written out
 
 
@@ -101,15 +102,15 @@ def block(family: str) -> str:
 
 
 def picture(ids: Sequence[str], images: str) -> str:
-    """A film of a shipped policy where there is one; else the environment at a start."""
+    """Films of shipped policies where there are some, and other environments at a start."""
     filmed = [id for id in ids if (FILMS / f"{id}.webp").is_file()]
-    if filmed:
-        shown = [f"![{id}, by the policy that ships]({images}/films/{id}.webp)" for id in filmed]
-        selected = "Of its episodes the first is shown in which a goal is reached."
-        return "\n".join(
-            [*shown, "", f"The policy that ships with Homing: `homing play {filmed[0]}`. {selected}"]
-        )
-    return "\n".join(f"![{id} at a start]({images}/envs/{id}.png)" for id in ids[:3])
+    films = [f"![{id}, by the policy that ships]({images}/films/{id}.webp)" for id in filmed]
+    stills = [f"![{id} at a start]({images}/envs/{id}.png)" for id in ids if id not in filmed]
+    shown = "\n".join(films + stills[: MOST_PICTURES - len(films)])
+    if not filmed:
+        return shown
+    commands = " and ".join(f"`homing play {id}`" for id in filmed)
+    return f"{shown}\n\nShipped with Homing: {commands}. Films show the first episode in which a goal is reached."
 
 
 # Goals.
