@@ -24,7 +24,7 @@ def numbers():
 # Numbers.
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/see.md"])
 def test_numbers_are_those_of_the_files(numbers, page):
     assert numbers.updated(page) == (ROOT / page).read_text(), "run `python tools/make_numbers.py`"
 

@@ -1,6 +1,7 @@
-"""Measure what a frame costs beside drawing: the work of the page in a browser, of the server, and the traffic.
+"""Measure how soon a page is ready, and what a frame costs beside drawing: the browser, the server, the traffic.
 
     python tools/bench_play.py             into results/play_cpu.json
+    python tools/bench_play.py --starts    how soon pages are ready, and nothing else; best while nothing else runs
 
 Chromium draws in software on machines without a GPU, which says nothing about one that has. Here the calls that draw
 (draw and clear of WebGL) are left out. The rest is counted in CPU time of the page's main thread, so that other
@@ -10,7 +11,13 @@ programs on the machine matter little. A browser with a GPU does this work and d
 from __future__ import annotations
 
 import json
+import os
 import platform
+import re
+import signal
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -153,19 +160,48 @@ def shared(browser: Any, path: Path, seconds: float) -> dict[str, float]:
     return found
 
 
+def seconds_until_ready(name: str, cache: str) -> float:
+    """Of `homing play NAME` in a process of its own, as it says itself."""
+    port, _ = free_port(None)
+    command = (sys.executable, "-m", "homing", "play", name, "--port", str(port))
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "JAX_COMPILATION_CACHE_DIR": cache}
+    )
+    assert process.stdout is not None
+    found = next((m for m in (re.match(r"ready: ([\d.]+) s", line) for line in process.stdout) if m), None)
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert found is not None, f"{name} was never ready"
+    return float(found[1])
+
+
+def starts(name: str) -> dict[str, float]:
+    """Seconds until the page is ready, first with an empty cache of programs and then with a warm one."""
+    with tempfile.TemporaryDirectory() as cache:
+        return {when: seconds_until_ready(name, cache) for when in ("cold_seconds", "warm_seconds")}
+
+
 def main() -> None:
+    known = json.loads(OUT.read_text())
+    about = {"date": time.strftime("%Y-%m-%d"), "cpu": cpu(), "cores": os.cpu_count()}
+    known["starts"] = about | {"pages": {name: starts(name) for name in shipped_names()}}
+    if "--starts" not in sys.argv[1:]:
+        known |= measured_frames()
+    OUT.write_text(json.dumps(known, indent=1) + "\n")
+    for name, row in (known["starts"]["pages"] | known["pages"]).items():
+        print(name, row)
+
+
+def measured_frames() -> dict[str, Any]:
+    """What a frame costs on every page."""
     choose_device(cpu=True)
     with chromium() as browser:
-        found = {
-            f"play {name}": played(browser, name, SECONDS) for name in ("point_u_maze", "ant", "ant_big_maze")
-        }
+        found = {f"play {name}": played(browser, name, SECONDS) for name in shipped_names()}
         pages = sorted((ROOT / "docs" / "live").glob("*.html"))
         found |= {f"share {path.stem}": shared(browser, path, SECONDS) for path in pages}
         about = {"browser": f"Chromium {browser.version}", "date": time.strftime("%Y-%m-%d"), "cpu": cpu()}
     rows = {name: {k: round(v, 3) for k, v in row.items()} for name, row in found.items()}
-    OUT.write_text(json.dumps(about | {"seconds": SECONDS, "pages": rows}, indent=1) + "\n")
-    for name, row in rows.items():
-        print(name, row)
+    return about | {"seconds": SECONDS, "pages": rows}
 
 
 def cpu() -> str:

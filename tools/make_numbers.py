@@ -1,4 +1,4 @@
-"""Write the numbers of README.md and of the site's home from the files in results/ (texts: tools/numbers.md)."""
+"""Write the numbers of README.md, of docs/index.md and docs/see.md from results/ (texts: tools/numbers.md)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
 TEXTS = Path(__file__).with_name("numbers.md")
 # Pages, and how each leads to the list of results.
-PAGES = {"README.md": "results/README.md", "docs/index.md": "../results/README.md"}
+PAGES = {
+    "README.md": "results/README.md",
+    "docs/index.md": "../results/README.md",
+    "docs/see.md": "../results/README.md",
+}
 # Steps whose evaluations are compared: both curves have levelled off, and the original's files end here.
 WINDOW = 9.0e6, 13.6e6
 LAST = 3  # evaluations at the end of a run that are averaged
@@ -53,7 +57,7 @@ def at_the_end(name: str, metric: str) -> float:
 
 def facts() -> dict[str, str]:
     """Every number by the name that it has in the texts."""
-    return _comparison() | _recipes() | _speeds()
+    return _comparison() | _recipes() | _speeds() | _pages()
 
 
 def _comparison() -> dict[str, str]:
@@ -135,6 +139,30 @@ def _speeds() -> dict[str, str]:
         }
     warm, cold = (f"{row['whole_command_seconds']:.0f}" for row in rows("time_ant_fast_h200.json"))
     return found | {"fast_seconds": warm, "fast_seconds_cold": cold}
+
+
+def _pages() -> dict[str, str]:
+    """How soon pages of `homing play` are ready, and what a frame costs."""
+    found = json.loads((RESULTS / "play_cpu.json").read_text())
+    starts, frames = (
+        found["starts"],
+        [row for name, row in found["pages"].items() if name.startswith("play ")],
+    )
+    lines = [
+        f"| `{name}` | {row['cold_seconds']:.1f} s | {row['warm_seconds']:.1f} s |"
+        for name, row in starts["pages"].items()
+    ]
+    low_high = lambda name: "{:.1f} to {:.1f}".format(
+        *(pick(row[name] for row in frames) for pick in (min, max))
+    )
+    return {
+        "ready_rows": "\n".join(lines),
+        "ready_machine": f"{starts['cores']} cores of an {starts['cpu']}",
+        "ready_date": starts["date"],
+        "frame_browser": low_high("main_thread_ms"),
+        "frame_server": low_high("server_ms"),
+        "frame_traffic": f"{max(row['sent_kB_per_second'] for row in frames):.0f}",
+    }
 
 
 def _percent(value: float) -> str:

@@ -113,7 +113,7 @@ def test_a_preset_gives_defaults_that_flags_change(capsys):
         (("crl", "reachr"), "did you mean 'reacher'"),
         (("clr", "reacher"), "did you mean 'crl'"),
         (("crl", "reacher", "--preset", "papre"), "did you mean 'paper'"),
-        (("crl", "reacher", "--energy", "l3"), "did you mean 'l2'"),
+        (("crl", "reacher", "--energy", "l3"), "known: cosine, dot, l1, l2"),
         (("crl", "reacher", "--replay-size", "5"), "cannot hold one unroll"),
         (("crl", "reacher", "--eval-env", "ant"), "cannot act in ant"),
         (("crl", "reacher", "--seed-list", "3;4"), "for instance 3,4"),
