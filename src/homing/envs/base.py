@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from homing.bounds import check_value
 from homing.envs import reset_pool
+from homing.envs.geodesic import shortest_paths
 from homing.envs.goal_groups import GoalGroups, goal_groups
 from homing.envs.info import EnvInfo, check_reward, check_shapes, describe
 from homing.envs.part_checks import check_spec
@@ -49,6 +50,7 @@ class GoalEnv:
         check_reward(id, spec, reward)
         self.task, self.dense = spec.task, spec.body.dense
         self.reward_kind, self.restarts = reward, True
+        self._paths = shortest_paths(spec.arena) if reward == "dense" and self.dense.geodesic else None
         self.scene = Scene(spec, physics)
         self.interval = reset_pool.interval_for(self.episode_length)
         self._goal = self.scene.indices(spec.task.goal)
@@ -150,7 +152,13 @@ class GoalEnv:
         return self.dense.progress * (before - after) / self.scene.engine.dt - self.dense.distance * after
 
     def _total(self, achieved_goal: Array, goal: Array) -> Array:
-        return jnp.sum(point_distances(achieved_goal, goal, self.task.parts), axis=-1)
+        """The distance of the dense reward [...], the sum over points for goals of several points."""
+        if self._paths is None:
+            return jnp.sum(point_distances(achieved_goal, goal, self.task.parts), axis=-1)
+        start, end = (x.reshape(*x.shape[:-1], self.task.parts, -1) for x in (achieved_goal, goal))
+        along = self._paths(start[..., :2], end[..., :2])
+        above = jnp.sum(jnp.square(start[..., 2:] - end[..., 2:]), axis=-1)
+        return jnp.sum(jnp.sqrt(jnp.square(along) + above), axis=-1)
 
     def next_goals(self, key: Key, achieved_goal: Array) -> Array:
         """New goals [N, goal_dim] for robots under way, from where they are in environments that start anywhere."""

@@ -32,6 +32,13 @@ def parameters(learner: Any) -> Any:
     return jax.tree.map(lambda x: x.replace(opt_state=()) if is_fit(x) else x, learner, is_leaf=is_fit)
 
 
+def with_parameters(learner: Any, params: Any) -> Any:
+    """A learner with the parameters of another one, as `parameters` gives them, and its own optimiser states."""
+    is_fit = lambda x: isinstance(x, Fit)
+    keep = lambda old, new: new.replace(opt_state=old.opt_state) if is_fit(old) else new
+    return jax.tree.map(keep, learner, params, is_leaf=is_fit)
+
+
 def adam(fit: Fit, loss: Callable[[Any], tuple[Array, Metrics]], rates: Any) -> tuple[Fit, Metrics]:
     """One Adam step on `loss(params)`; `rates` is a tree prefix of the parameters with learning rates [] or [M].
 

@@ -25,6 +25,8 @@ class Dense:
     """Weights of the dense reward, with d the distance to the goal:
 
     progress·(d_before − d)/dt − distance·d + alive − control·|ctrl|² − near·|hand − object|
+
+    geodesic: measure d along the shortest path around the walls of a maze or room, not through them
     """
 
     progress: float = 0.0
@@ -32,6 +34,7 @@ class Dense:
     alive: float = 0.0
     control: float = 0.0
     near: float = 0.0
+    geodesic: bool = False
 
     def __post_init__(self) -> None:
         bounds.check(self)
