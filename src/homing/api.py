@@ -57,6 +57,7 @@ def train(
     reward: str = "sparse",
     env_options: Mapping[str, Any] | None = None,
     data: str | Path | None = None,
+    init_from: str | Path | None = None,
     cpu: bool = False,
     devices: int | None = None,
     quiet: bool = False,
@@ -74,6 +75,7 @@ def train(
     reward:      sparse, or dense where the environment's body has one
     env_options: settings of body, task or arena by dotted name, `{"task.within": 0.3}`
     data:        learn from this dataset (.npz) instead of collecting
+    init_from:   start with the parameters of this run, policy file or shipped policy, with new optimisers
     devices:     shard the run over this many devices; 0 means all
     settings:    any field of the loop's config (TrainConfig, for PPO OnPolicyConfig), the agent's or SaveConfig
     """
@@ -90,6 +92,7 @@ def train(
         raise ConfigError("steps and total_steps set the same thing; give one of them")
     _check_path("out", out, optional=True)
     _check_path("data", data, optional=True)
+    _check_path("init_from", init_from, optional=True)
     changes = dict(settings) if steps is None else {**settings, "total_steps": steps}
     if agent == BEST:
         if preset is not None:
@@ -113,6 +116,7 @@ def train(
         reward=reward,
         env_options={} if env_options is None else env_options,
         data=None if data is None else DataFile(str(Path(data).absolute())),
+        init_from=None if init_from is None else str(init_from),
     )
     return train_config(config, out, make_progress(quiet), cpu=cpu, devices=devices)
 
@@ -176,6 +180,10 @@ def prepared(
             parts.plan.check_fits(free)
         config = _fitted(config, parts.plan.largest_fitting(free))
         parts = build(config)
+    if config.init_from is not None:
+        from homing.policies.initial import initial_learner
+
+        parts = parts._replace(initial=initial_learner(config, parts))
     show.say(str(parts.plan))
     if spread is not None:
         show.say(str(spread))

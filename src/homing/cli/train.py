@@ -47,6 +47,8 @@ class TrainArguments:
     """Settings to start from; every flag below changes one of them."""
     data: Path | None = None
     """Learn from this dataset (.npz) instead of collecting; see homing data."""
+    init_from: str | None = None
+    """Start with the parameters of this run, policy file or shipped policy, with new optimisers."""
     out: Path | None = None
     """A new folder for the run; runs/ENV-AGENT-TIME by default."""
     eval_env: str | None = None
@@ -184,6 +186,7 @@ def _config(asked: Any, steps_given: bool) -> Any:
         imports=plugins.modules_for(asked.agent, (asked.env, asked.eval_env)),
         save=asked.save,
         data=None if asked.data is None else DataFile(str(asked.data.absolute())),
+        init_from=asked.init_from,
     )
 
 

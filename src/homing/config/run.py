@@ -72,6 +72,8 @@ class RunConfig:
     save: SaveConfig = dataclasses.field(default_factory=SaveConfig)
     data: DataFile | None = None
     """Learn from a dataset; a step is then an update."""
+    init_from: str | None = None
+    """The run, policy file or shipped policy whose parameters the learners start with; the run has a copy of them."""
 
     def __post_init__(self) -> None:
         bounds.check(self)
@@ -220,9 +222,9 @@ def to_json(config: RunConfig) -> dict[str, Any]:
 
 
 def identity(config: RunConfig) -> dict[str, Any]:
-    """What the programs of a run follow from: not which seeds they are, nor what is saved."""
+    """What the programs of a run follow from: not which seeds they are, what they start with, nor what is saved."""
     known = to_json(config) | {"seeds": len(config.seeds)}
-    return {name: value for name, value in known.items() if name != "save"}
+    return {name: value for name, value in known.items() if name not in ("save", "init_from")}
 
 
 def from_json(content: Any) -> RunConfig:

@@ -9,7 +9,7 @@ from homing.networks.net_config import (
     nets_of,
     with_nets,
 )
-from homing.networks.optim import ADAM, Fit, adam, parameters
+from homing.networks.optim import ADAM, Fit, adam, parameters, with_parameters
 from homing.networks.stack import Member, Stack
 
 __all__ = [
@@ -27,4 +27,5 @@ __all__ = [
     "nets_of",
     "parameters",
     "with_nets",
+    "with_parameters",
 ]

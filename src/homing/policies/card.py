@@ -120,8 +120,10 @@ def run_card(folder: RunFolder, config: RunConfig, which: str, iteration: int) -
 
 
 def _settings(config: RunConfig) -> Card:
-    """A run's settings; of a dataset only the name, not where it lay."""
+    """A run's settings; of a dataset and of what it started from only the name, not where it lay."""
     settings = to_json(config)
+    if config.init_from is not None:
+        settings["init_from"] = Path(config.init_from).name
     if config.data is not None:
         settings["data"] = {"path": Path(config.data.path).name, "sha256": config.data.sha256}
     return settings

@@ -17,9 +17,11 @@ from homing.runs.strict_json import describe, open_plain
 from homing.runs.tensors import SUFFIX, Tensor, TensorFile, write_tensors
 from homing.runs.validation import is_count
 
+INITIAL = "initial"  # the file with what the learners of a run started with, where that is not random
+
 
 def policy_path(run: Path, which: str) -> Path:
-    """The file with the last or the best policies of a run."""
+    """The file with the last, the best or the initial policies of a run."""
     return run / "policies" / f"{which}{SUFFIX}"
 
 

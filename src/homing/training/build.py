@@ -34,6 +34,8 @@ class Parts(NamedTuple):
     """What there is to learn from, where nothing is collected."""
     data_file: DataFile | None = None
     """The file that it was read from, with its digest."""
+    initial: Any = None
+    """Parameters [S, ...] that the learners start with, instead of random ones."""
 
     @property
     def loop(self) -> Loop:

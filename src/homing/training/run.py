@@ -30,6 +30,7 @@ from homing.training.seeds import programs, seed_keys
 from homing.training.sharding import Placement, agreed, is_first
 from homing.training.signals import Stopped, StopRequest
 from homing.training.tally import Tally, columns, pieces
+from homing.training.warm_start import warm_started
 from homing.types import bytes_of
 
 
@@ -59,6 +60,7 @@ class Run:
         accept_changes: bool = False,
     ):
         self.members, self.plan, self.show, self.home = members, parts.plan, show, home
+        self.agent = parts.agent
         self.save_config = members[0].config.save
         self.go_on = go_on or f"homing resume {shlex.quote(str(home))}"
         self.accept_changes = accept_changes
@@ -105,7 +107,7 @@ class Run:
         )
         compiled = Compiled(self.made, keys, fresh=not found, identity=self._identity())
         self.saver.check_disk(bytes_of(compiled.shapes))
-        train = self._restored(compiled, found) if found else compiled.init()
+        train = self._restored(compiled, found) if found else self._first(compiled)
         self._begin()
         request.listen()
         if self.iteration == 0 and self.save_config.eval_at_start:
@@ -155,6 +157,13 @@ class Run:
             return list(rows)
         known = (row for row in rows if row["seed"] in member.config.seeds)
         return [{**row, "seed": member.seed_index(row["seed"])} for row in known]
+
+    def _first(self, compiled: Compiled) -> TrainState:
+        """The state before the first step, of learners with random parameters or with given ones."""
+        train, first = compiled.init(), self.members[0]
+        if first.config.init_from is None:
+            return train
+        return warm_started(train, self.agent, first.folder.path, self.plan.seeds)
 
     def _restored(self, compiled: Compiled, found: Sequence[Found]) -> TrainState:
         self.show.doing("reading the last checkpoint")

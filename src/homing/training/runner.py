@@ -11,6 +11,7 @@ from typing import Any
 
 from homing.config.run import RunConfig
 from homing.runs.folder import CONFIG, METRICS, RunFolder
+from homing.runs.policy_files import INITIAL, policy_path, save_policy
 from homing.runs.progress import Progress
 from homing.training.build import Parts, build
 from homing.training.members import members_of
@@ -37,6 +38,8 @@ def start(
         if is_first():
             folder.check_new()
             folder.write_config(config)
+            if parts.initial is not None:
+                save_policy(policy_path(folder.path, INITIAL), parts.initial, 0)
         return Run(members_of([(folder, config)]), parts, show, folder.path, placement).go()
 
 
