@@ -13,6 +13,7 @@ from homing.data.rollout import ActionPlan, first_plan, next_actions
 from homing.envs.base import GoalEnv
 from homing.envs.goal_space import GoalSpace, goal_space
 from homing.errors import HomingError
+from homing.physics.spring.stages import without_stages
 from homing.share.program import Program
 from homing.share.translate import Translator
 from homing.types import Array, EnvState, Obs
@@ -115,11 +116,12 @@ def simulator(actor: Actor, seed: int = SEED, given_actions: bool = False) -> Si
     shown = jax.eval_shape(traced.look, goal, *traced.leaves)
     for name, leaf in zip(POSES, shown, strict=True):
         translator.buffer(name, leaf.shape, leaf.dtype)
-    translator.function("step", traced.step, ("goal", *names), (*names, *POSES))
-    translator.function("look", traced.look, ("goal", *names), POSES)
-    if given_actions:
-        translator.buffer("action", (actor.env.spec.action_dim,))
-        translator.function("move", traced.move, ("goal", "action", *names), (*names, *POSES))
+    with without_stages():
+        translator.function("step", traced.step, ("goal", *names), (*names, *POSES))
+        translator.function("look", traced.look, ("goal", *names), POSES)
+        if given_actions:
+            translator.buffer("action", (actor.env.spec.action_dim,))
+            translator.function("move", traced.move, ("goal", "action", *names), (*names, *POSES))
     has_critic = actor.policies is not None and actor.policies.agent.has_critic
     if has_critic:
         translator.buffer("places", (MAP_BATCH, 2))

@@ -16,6 +16,7 @@ import numpy as np
 
 from homing.physics.spring.collision_pairs import CollisionPair, Geoms, Table, collision_pairs_of
 from homing.physics.spring.contacts import Contact
+from homing.physics.spring.stages import stage
 from homing.physics.vectors import (
     Bodies,
     Number,
@@ -124,9 +125,8 @@ class Collisions:
         """Summed contact impulses of each link, components [N, L]."""
         on_links = []
         for geoms, pairs in self.groups:
-            applied = barrier(
-                _sum([self._applied_impulse(geoms, pair, bodies, inverse_spin, walls) for pair in pairs])
-            )
+            found = [self._applied_impulse(geoms, pair, bodies, inverse_spin, walls) for pair in pairs]
+            applied = stage(barrier(_sum(found)))
             parts = (applied.linear, applied.angular, (applied.count,))
             for slot in slots(geoms.link[0], len(self._inverse_mass)):
                 linear, angular, count = (pick_all(v, *slot) for v in parts)
@@ -140,8 +140,9 @@ class Collisions:
         own, other = self._side(bodies, inverse_spin, geoms.link), None
         if isinstance(pair.others, Geoms):
             other = self._side(bodies, inverse_spin, pair.others.link)
-        found = pair.contacts(geoms.placed(own.bodies), other and other.bodies, walls)
-        each = [contact_impulse(c, own, other, pair.friction, pair.bounce, self._push_out) for c in found]
+        found = stage(pair.contacts(stage(geoms.placed(own.bodies)), other and other.bodies, walls))
+        impulse = lambda c: contact_impulse(c, own, other, pair.friction, pair.bounce, self._push_out)
+        each = stage([impulse(contact) for contact in found])
         if len(pair.real) > MAX_UNROLLED_PAIRS:
             return jax.tree.map(lambda x: jnp.sum(x, axis=-2), barrier(_sum(each)))
         slot = lambda b, n: jax.tree.map(lambda x: x[..., n, :], b)

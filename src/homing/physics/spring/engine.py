@@ -25,6 +25,7 @@ from homing.physics.spring import collision_pairs, joints
 from homing.physics.spring.collisions import Collisions
 from homing.physics.spring.coordinates import coordinates
 from homing.physics.spring.joints import Joints
+from homing.physics.spring.stages import stage, stages_of
 from homing.physics.vectors import (
     Bodies,
     Number,
@@ -89,7 +90,11 @@ class Spring:
     def step(self, state: SpringState, ctrl: Array) -> SpringState:
         motors = self.motors.along_axes(ctrl)
         walls = self.collisions.walls(self.links(state).pos)
-        frame = lambda _, bodies: self._frame(bodies, motors, walls)
+
+        def frame(count: Array, bodies: Bodies) -> Bodies:
+            with stages_of(count):
+                return self._frame(bodies, motors, walls)
+
         bodies = jax.lax.fori_loop(0, self.frames, frame, state.bodies)
         return SpringState(*coordinates(self.joints, bodies), bodies)
 
@@ -98,7 +103,7 @@ class Spring:
         bodies = self._accelerated(bodies, motors)
         if not self.collisions.groups:
             return self._moved(bodies, (0.0,) * 3, (0.0,) * 3)
-        bodies = bodies._replace(vel=barrier(bodies.vel), ang=barrier(bodies.ang))
+        bodies = bodies._replace(vel=stage(barrier(bodies.vel)), ang=stage(barrier(bodies.ang)))
         linear, angular, count = self.collisions.impulses(bodies, self.mass.contact_spin(bodies), walls)
         # Impulses are averaged over the contacts of a link.
         weight = 1.0 / (count + 1e-8)

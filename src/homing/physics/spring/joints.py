@@ -15,6 +15,7 @@ import numpy as np
 
 from homing.physics.kinematics import DOFS, Tree
 from homing.physics.mechanism import Dofs, Links
+from homing.physics.spring.stages import stage
 from homing.physics.spring_settings import SpringSettings
 from homing.physics.vectors import (
     Bodies,
@@ -201,7 +202,7 @@ class Joints(Tree):
         Torques are about the centres of mass; `motors` are forces or torques [N, L] on each axis.
         """
         at = self.pose(bodies)
-        force, torque = self._force(at, motors), self._torque(at, motors)
+        force, torque = stage((self._force(at, motors), self._torque(at, motors)))
         return force, plus(torque, cross(at.child_arm, force)), plus(torque, cross(at.parent_arm, force))
 
     def collect(self, force: Vec, torque: Vec, back: Vec) -> tuple[Vec, Vec]:
