@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from homing import envs
-from homing.physics.spring.stages import stage, stages_of, without_stages
+from homing.compile import xla
+from homing.physics.spring.stages import stage, stages_of
 
 IDS = ("ant_u_maze", "reacher")
 
@@ -32,7 +33,7 @@ def traced(id, seeds=None):
 def test_stages_change_nothing_but_rounding(id):
     env, state, action = started(id)
     staged = jax.jit(lambda state: env.advance(state, action))(state)
-    with without_stages():
+    with xla.without_kernels():
         whole = jax.jit(lambda state: env.advance(state, action))(state)
     for left, right in zip(jax.tree.leaves(staged.physics), jax.tree.leaves(whole.physics), strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5)
@@ -47,7 +48,7 @@ def test_stages_stay_conditionals_of_many_seeds(id):
 
 
 def test_other_devices_and_translations_have_none(monkeypatch):
-    with without_stages():
+    with xla.without_kernels():
         assert "cond[" not in traced("ant_u_maze")
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert "cond[" not in traced("ant_u_maze")

@@ -29,7 +29,7 @@ class Case(NamedTuple):
     without: Callable[[EnvState], EnvState] | None
     """The same without auto-reset, if its cost is to be measured."""
     plain: Callable[[EnvState], EnvState] | None
-    """The same without the library's GPU kernels, if they are to be compared."""
+    """The same without kernels and stages, if they are to be compared."""
     compile_results: Mapping[str, Any]
 
 
@@ -43,7 +43,7 @@ def physics_rows(
 ) -> Iterator[dict[str, Any] | Exception]:
     """One row, or the error, for each environment id and number of environments; compiled in groups on a GPU.
 
-    compare:    add the ratio to the same without the library's GPU kernels
+    compare:    add the ratio to the same without kernels and, on a CPU, without stages
     reset_cost: measure the fraction of auto-reset too, which compiles one more program
     """
     check_value("repeats", repeats)

@@ -61,7 +61,7 @@ def physics(
         steps: environment steps in one timed run
         repeats: timed runs, of which the median is reported
         physics: physics pipeline, instead of the environments' default
-        compare: measure each again without custom kernels, and report the ratio
+        compare: measure each again without custom kernels (on a CPU, without stages), and report the ratio
         reset_cost: measure the fraction of auto-reset too, which compiles one more program
         json_: print JSON instead of a table
         out: also write the JSON to this file

@@ -31,7 +31,7 @@ SWITCH = "HOMING_GRAPHS"
 """Environment variable: 0 turns graphs off."""
 
 KERNELS = "HOMING_KERNELS"
-"""Environment variable: 0 turns kernels of our own off, `all` turns on those that must be asked for."""
+"""Environment variable: 0 turns kernels of our own and stages off, `all` turns on those that must be asked for."""
 TRITON = (
     "jax.experimental.pallas.triton"  # what those of physics are written in; JAX will not have it for ever
 )
@@ -84,6 +84,12 @@ def _has_triton() -> bool:
         return importlib.util.find_spec(TRITON) is not None
     except ImportError:
         return False
+
+
+def stages() -> bool:
+    """Whether results that share much are computed in stages (`physics.spring.stages`): on a CPU only."""
+    wanted = os.environ.get(KERNELS, "1") != "0" and not (_plain.get() or _without_kernels.get())
+    return wanted and jax.default_backend() == "cpu"
 
 
 def divided(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -143,5 +149,5 @@ def seeds() -> int:
 
 
 def without_kernels() -> contextlib.AbstractContextManager[None]:
-    """Programs traced inside have no kernels of our own, to compare; all else is as usual."""
+    """Programs traced inside have no kernels of our own and no stages, to compare or to translate them."""
     return _inside(_without_kernels, True)

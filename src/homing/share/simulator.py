@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from homing.compile import xla
 from homing.data.rollout import ActionPlan, first_plan, next_actions
 from homing.envs.base import GoalEnv
 from homing.envs.goal_space import GoalSpace, goal_space
 from homing.errors import HomingError
-from homing.physics.spring.stages import without_stages
 from homing.share.program import Program
 from homing.share.translate import Translator
 from homing.types import Array, EnvState, Obs
@@ -116,7 +116,7 @@ def simulator(actor: Actor, seed: int = SEED, given_actions: bool = False) -> Si
     shown = jax.eval_shape(traced.look, goal, *traced.leaves)
     for name, leaf in zip(POSES, shown, strict=True):
         translator.buffer(name, leaf.shape, leaf.dtype)
-    with without_stages():
+    with xla.without_kernels():
         translator.function("step", traced.step, ("goal", *names), (*names, *POSES))
         translator.function("look", traced.look, ("goal", *names), POSES)
         if given_actions:

@@ -15,32 +15,22 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
+from homing.compile import xla
+
 T = TypeVar("T")
 Array = jax.Array
 
 _always: ContextVar[Array | None] = ContextVar("always", default=None)
-_wanted: ContextVar[bool] = ContextVar("wanted", default=True)
 
 
 @contextlib.contextmanager
 def stages_of(frame: Array) -> Iterator[None]:
-    """What is traced inside is a loop's iteration `frame`; that it is never negative XLA does not know."""
-    apart = _wanted.get() and jax.default_backend() == "cpu"
-    before = _always.set(frame >= 0 if apart else None)
+    """Traces iteration `frame` of a loop, of which XLA does not know that it is never negative."""
+    before = _always.set(frame >= 0 if xla.stages() else None)
     try:
         yield
     finally:
         _always.reset(before)
-
-
-@contextlib.contextmanager
-def without_stages() -> Iterator[None]:
-    """Physics traced inside has no stages: it is translated, not compiled, or compared."""
-    before = _wanted.set(False)
-    try:
-        yield
-    finally:
-        _wanted.reset(before)
 
 
 def stage(results: T) -> T:
