@@ -169,6 +169,16 @@ def test_a_page_that_cannot_be_drawn_is_told_once_and_stays_up(player, session, 
     assert session.message == "ValueError: no scene"
 
 
+def test_what_a_signal_turned_into_is_no_error_of_the_page(player, session, monkeypatch, caplog):
+    def fail():
+        raise TypeError("an interrupt, as a library has it")
+
+    monkeypatch.setattr(player, "_is_ending", lambda: True)
+    with pytest.raises(TypeError):
+        player._contained(fail)
+    assert not caplog.records and not session.message
+
+
 def test_errors_and_names_are_shown_as_they_are(player, session):
     session.message = "<img src=x onerror=alert(1)> [a](javascript:b)"
     player.page._update_status()
@@ -191,7 +201,7 @@ def test_a_host_of_another_machine_is_refused():
 
 @pytest.mark.parametrize("local", [True, False])
 def test_the_command_says_who_can_open_the_page(session, monkeypatch, capsys, local):
-    def fake(nothing, port, label, host, sources, has_gallery):
+    def fake(nothing, port, label, host, sources, has_gallery, is_ending):
         noop = lambda *args: None
         return SimpleNamespace(
             is_local=local,

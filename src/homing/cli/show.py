@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from homing.bounds import check_values
+from homing.cli import interrupts
 from homing.cli.arguments import Flag, Options, parse_options
 from homing.cli.paths import check_file
 from homing.errors import ConfigError, unknown
@@ -242,7 +243,7 @@ def _serve(choice: Choice | None, sources: Sequence[str], host: str, port: int |
     if message:
         print(message)
     label = "Homing" if choice is None else f"{Path(choice.source).name} · Homing"
-    player = Player(None, port, label, host, sources, has_gallery=choice is None)
+    player = Player(None, port, label, host, sources, choice is None, interrupts.received)
     try:
         print(_address_line(player), flush=True)
         if choice is not None:

@@ -85,8 +85,12 @@ class Player:
         host: str = HOST,
         sources: Sequence[str] = (),
         has_gallery: bool = False,
+        is_ending: Callable[[], bool] = lambda: False,
     ):
-        """Without a session, one of the `sources` is loaded when it is opened, by `open` or in the gallery."""
+        """Without a session, one of the `sources` is loaded when it is opened, by `open` or in the gallery.
+
+        is_ending: whether a signal is ending the process; an error may then be what a library made of it
+        """
         self.host, self.sources = host, tuple(sources)
         self._session: Session | None = None
         self._next: tuple[Choice, Actor | None] | None = None
@@ -95,7 +99,7 @@ class Player:
         self.server = self._started(port, label)
         set_theme(self.server.gui)
         self._waiting = self.server.gui.add_markdown("### Choose a policy in the gallery")
-        self._stop = threading.Event()
+        self._stop, self._is_ending = threading.Event(), is_ending
         self._last_error = ""
         self._housekeeping = Housekeeping()
         if session is not None:
@@ -183,6 +187,8 @@ class Player:
         try:
             action()
         except Exception as error:
+            if self._is_ending():
+                raise
             message = one_line(error)
             if message != self._last_error:
                 LOG.error("homing play: %s", message)
