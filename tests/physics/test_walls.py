@@ -40,7 +40,7 @@ def scattered(id: str, layout, count: int):
         pytest.param("ant_big_maze", marks=pytest.mark.slow),
         "point_hardest_maze",
         pytest.param("ant_soccer_u_maze", marks=pytest.mark.slow),
-        pytest.param("humanoid_u_maze", marks=pytest.mark.slow),
+        "humanoid_u_maze",
     ],
 )
 def test_near_walls_move_robots_as_all_walls_do(id):

@@ -17,6 +17,7 @@ import numpy as np
 
 from homing.physics.spring import contacts
 from homing.physics.spring.contacts import Capsule, Contact, Sphere, geom_pairs
+from homing.physics.spring.near_boxes import NEAR, NearBoxes
 from homing.physics.vectors import (
     Bodies,
     Number,
@@ -136,7 +137,7 @@ class CollisionPair:
     real: np.ndarray
     friction: Number
     bounce: Number
-    others: Planes | Boxes | Geoms
+    others: Planes | Boxes | NearBoxes | Geoms
 
     def contacts(self, own: Sphere | Capsule, other: Bodies | None, walls: Array) -> list[Contact]:
         """Contacts of all pairs; `other` are the bodies of the other geoms, where those are on links."""
@@ -144,6 +145,8 @@ class CollisionPair:
             found = self.find(own, self.others.normal, self.others.height)
         elif isinstance(self.others, Boxes):
             found = self.find(own, self.others.centres(walls), self.others.half)
+        elif isinstance(self.others, NearBoxes):
+            found = self.find(own, self.others.centres(own.centre, walls), self.others.half)
         else:
             assert other is not None
             found = self.find(own, self.others.placed(other))
@@ -179,11 +182,16 @@ def _pair(
     real = np.array([[n < len(p) for p in partners] for n in range(count)])
     kind = int(model.geom_type[padding])
     find = CONTACT_FUNCTIONS[int(model.geom_type[ids[0]]), kind]
-    bounce = constant(0.5 * (elasticity[ids] + elasticity[others]))
+    what: Planes | Boxes | NearBoxes | Geoms
     if kind == PLANE:
         what = Planes.of(model, others)
+    elif kind != BOX:
+        what = Geoms.of(model, others)
+    elif (near := NearBoxes.of(model, ids, others, table.windows)) is not None:
+        what, real, others = near, real[:NEAR], others[:NEAR]
     else:
-        what = Boxes.of(model, others, table) if kind == BOX else Geoms.of(model, others)
+        what = Boxes.of(model, others, table)
+    bounce = constant(0.5 * (elasticity[ids] + elasticity[others]))
     return CollisionPair(find, real, _friction(model, ids, others), bounce, what)
 
 
