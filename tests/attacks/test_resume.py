@@ -203,6 +203,13 @@ def test_an_edited_learning_rate_is_refused_by_name_unless_accepted(stopped):
     ]
 
 
+def test_what_a_run_started_with_cannot_be_changed(stopped):
+    path = stopped / "config.json"
+    write_json(path, json.loads(path.read_text()) | {"init_from": "humanoid"})
+    message = refused(stopped, "A run cannot change these", accept_changes=True)
+    assert 'init_from was null and is "humanoid"' in message
+
+
 def test_a_finished_run_is_trained_longer_by_an_edit(made, tmp_path):
     path = tmp_path / "whole"
     shutil.copytree(made / "whole", path)

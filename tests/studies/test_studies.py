@@ -89,6 +89,21 @@ def test_a_finished_run_is_never_repeated_and_a_failed_one_only_when_asked(ran, 
     assert attempts() == [2, 1]  # dot, l2
 
 
+def test_runs_of_before_a_setting_was_known_belong_to_their_study(ran):
+    folder, _, _ = ran
+    point = next(p for p in points.points(folder.study(), folder.choice()) if folder.run(p.name).sessions())
+    path = folder.run(point.name).path / "config.json"
+    text = path.read_text()
+    try:
+        path.write_text(json.dumps({k: v for k, v in json.loads(text).items() if k != "init_from"}))
+        folder.add_run(point)
+        path.write_text(json.dumps({**json.loads(text), "episode_length": 7}))
+        with pytest.raises(HomingError, match="started with other settings"):
+            folder.add_run(point)
+    finally:
+        path.write_text(text)
+
+
 def test_a_run_of_a_population_learns_as_it_does_alone(ran, tmp_path):
     folder, _, _ = ran
     run = folder.run("l2-critic_lr_0.003")

@@ -15,8 +15,8 @@ from homing.errors import ConfigError, HomingError
 from homing.runs.folder import Row
 from homing.runs.strict_json import flat
 
-FIXED = ("agent", "seeds")
-"""Settings that name what a checkpoint holds: with others it would be another run."""
+FIXED = ("agent", "seeds", "init_from")
+"""Settings that name what a checkpoint holds and began with: with others it would be another run."""
 HARMLESS = "save."
 """Settings that decide what is written, not what is learned."""
 

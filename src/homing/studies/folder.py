@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from homing.config.run import RunConfig, to_json
+from homing.config.run import RunConfig
 from homing.errors import ConfigError, HomingError
 from homing.runs.folder import LOCK, TOGETHER, RunFolder, write_json, write_whole
+from homing.runs.record import changed_settings
 from homing.studies import claims, spec
 from homing.studies.points import Choice, Point
 
@@ -166,7 +167,7 @@ class StudyFolder:
         """Create a run's folder; raises if it was started with other settings."""
         run = self.run(point.name)
         if run.sessions():
-            if _read(run.path / "config.json") != json.loads(json.dumps(to_json(point.config))):
+            if changed_settings(_read(run.path / "config.json"), point.config):
                 raise HomingError(
                     f"{run.path} was started with other settings; remove it or choose another --out"
                 )
