@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from pathlib import Path
@@ -84,6 +85,15 @@ def patch_programs(patch: pytest.MonkeyPatch) -> None:
 def shared_programs(monkeypatch):
     """Runs with the same settings share their programs."""
     patch_programs(monkeypatch)
+
+
+@contextlib.contextmanager
+def on_probes():
+    """Both, for fixtures that outlive a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch_envs(patch)
+        patch_programs(patch)
+        yield
 
 
 @pytest.fixture

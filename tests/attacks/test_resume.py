@@ -11,8 +11,7 @@ from run_helpers import (  # noqa: F401
     assert_same_results,
     no_key_check,
     nothing_compiled,
-    patch_envs,
-    patch_programs,
+    on_probes,
     probe_envs,
     results,
     run,
@@ -41,9 +40,7 @@ def stop_at(iteration):
 def made(tmp_path_factory):
     """A finished run, and one that stopped at iteration 15, after two evaluations of four."""
     home = tmp_path_factory.mktemp("runs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch_envs(patch)
-        patch_programs(patch)
+    with on_probes():
         assert run(home / "whole")[0].status == "finished"
         assert run(home / "stopped", stop_at(15))[0].status == "stopped"
     return home

@@ -16,11 +16,7 @@ from homing.policies.initial import initial_learner
 from homing.policies.store import write_policies
 from homing.training.build import build
 
-NETS = {
-    "critic_net": dataclasses.replace(NET),
-    "actor_net": dataclasses.replace(NET),
-    "representation_dim": 4,
-}
+NETS = {"critic_net": NET, "actor_net": NET, "representation_dim": 4}
 
 
 def initial(source, agent="crl", env="point_u_maze", seeds=(3, 4), **changes):

@@ -17,8 +17,7 @@ from run_helpers import (  # noqa: F401
     Watch,
     assert_same_results,
     no_key_check,
-    patch_envs,
-    patch_programs,
+    on_probes,
     probe_config,
     probe_envs,
     results,
@@ -46,9 +45,7 @@ pytestmark = pytest.mark.usefixtures("probe_envs", "shared_programs")
 def whole(tmp_path_factory):
     """A run that nothing disturbed."""
     path = tmp_path_factory.mktemp("runs") / "whole"
-    with pytest.MonkeyPatch.context() as patch:
-        patch_envs(patch)
-        patch_programs(patch)
+    with on_probes():
         outcome, show = run(path)
     assert outcome.status == "finished"
     return path, show

@@ -9,8 +9,7 @@ from run_helpers import (  # noqa: F401
     Watch,
     assert_same_results,
     no_key_check,
-    patch_envs,
-    patch_programs,
+    on_probes,
     probe_config,
     probe_envs,
     run,
@@ -32,9 +31,7 @@ pytestmark = pytest.mark.usefixtures("probe_envs", "shared_programs")
 def source(tmp_path_factory):
     """A run to start from."""
     path = tmp_path_factory.mktemp("runs") / "source"
-    with pytest.MonkeyPatch.context() as patch:
-        patch_envs(patch)
-        patch_programs(patch)
+    with on_probes():
         run(path)
     return path
 

@@ -243,7 +243,9 @@ def _serve(choice: Choice | None, sources: Sequence[str], host: str, port: int |
     if message:
         print(message)
     label = "Homing" if choice is None else f"{Path(choice.source).name} · Homing"
-    player = Player(None, port, label, host, sources, choice is None, interrupts.received)
+    player = Player(
+        None, port, label, host, sources, has_gallery=choice is None, is_ending=interrupts.received
+    )
     try:
         print(_address_line(player), flush=True)
         if choice is not None:

@@ -60,7 +60,6 @@ class Run:
         accept_changes: bool = False,
     ):
         self.members, self.plan, self.show, self.home = members, parts.plan, show, home
-        self.agent = parts.agent
         self.save_config = members[0].config.save
         self.go_on = go_on or f"homing resume {shlex.quote(str(home))}"
         self.accept_changes = accept_changes
@@ -163,7 +162,7 @@ class Run:
         train, first = compiled.init(), self.members[0]
         if first.config.init_from is None:
             return train
-        return warm_started(train, self.agent, first.folder.path, self.plan.seeds)
+        return warm_started(train, first.folder.path)
 
     def _restored(self, compiled: Compiled, found: Sequence[Found]) -> TrainState:
         self.show.doing("reading the last checkpoint")
