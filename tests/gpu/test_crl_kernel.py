@@ -54,9 +54,9 @@ def test_updates_are_those_of_the_layers_and_repeat(
 ):
     monkeypatch.setenv(xla.KERNELS, "all")
     agent, updates = agent_of(state, goal, action, width, depth), 100
-    keys = jax.random.split(jax.random.key(0), seeds)
+    keys, k_batches = jax.random.split(jax.random.key(0), (2, seeds))
     learner = jax.jit(jax.vmap(agent.init))(keys)
-    args = jax.jit(jax.vmap(lambda key: given(agent, batch, updates, key)))(keys)
+    args = jax.jit(jax.vmap(lambda key: given(agent, batch, updates, key)))(k_batches)
     shape = crl_kernel.shape_of(agent, jax.tree.map(lambda x: x[0], args[0]))
     assert shape is not None
 

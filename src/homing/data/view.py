@@ -18,6 +18,7 @@ from homing.errors import unknown
 from homing.types import Array, Batch, FirstReach, Key, Obs, Relabel, TransitionIndex, is_static
 
 CACHE_LINE = 128  # bytes, of a GPU's memory
+FUSED_GOALS = 8  # of a sequence, compared in one pass over the window: compiling more takes XLA minutes on a GPU
 
 # Samplers of `mixed_goals` whose goals go on: after one of them comes what the episode achieves next.
 PATH_SAMPLERS = ("future", "uniform_future", "current")
@@ -228,7 +229,11 @@ class ReplayView:
             distance = self.env.distance(later, jnp.broadcast_to(goal[:, place, None], later.shape))
             return (distance <= radius) & (steps + step <= index.remaining[:, None])
 
-        follows = functools.reduce(jnp.logical_and, (inside(*each) for each in enumerate(path)))
+        follows = jnp.ones((len(goal), horizon + 1), bool)
+        for place, step in enumerate(path):
+            follows &= inside(place, step)
+            if (place + 1) % FUSED_GOALS == 0:
+                follows = lax.optimization_barrier(follows)
         return first_near(follows, index.remaining, self.terminates(index), horizon)
 
     def first_reach(
