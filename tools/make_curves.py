@@ -18,6 +18,7 @@ PICTURES: dict[str, dict[str, dict[str, str]]] = {
     "survival_h200.png": {
         "Ant": {
             "SRL, fast preset": "learn_srl_ant_h200.jsonl",
+            "goals renewed and far, lower entropy": "learn_srl_ant_far_h200.jsonl",
             "CRL, fast preset": "learn_crl_ant_fast_h200.jsonl",
             "CRL, paper settings": "learn_crl_ant_paper_50M_h200.jsonl",
         },
@@ -30,6 +31,7 @@ PICTURES: dict[str, dict[str, dict[str, str]]] = {
         "Ant Big Maze": {
             "SRL, fast preset": "learn_srl_ant_big_maze_h200.jsonl",
             "twice the rates, goals renewed": "learn_srl_ant_big_maze_renew_h200.jsonl",
+            "goals renewed and far, lower entropy": "learn_srl_ant_big_maze_far_h200.jsonl",
         },
         "Ant Hardest Maze": {
             "SRL, twice the learning rates": "learn_srl_ant_hardest_maze_h200.jsonl",
@@ -37,7 +39,10 @@ PICTURES: dict[str, dict[str, dict[str, str]]] = {
         },
     },
     "survival_more_h200.png": {
-        "Ant U Maze": {"goals renewed": "learn_srl_ant_u_maze_renew_h200.jsonl"},
+        "Ant U Maze": {
+            "goals renewed": "learn_srl_ant_u_maze_renew_h200.jsonl",
+            "goals renewed and far, lower entropy": "learn_srl_ant_u_maze_far_h200.jsonl",
+        },
         "Ant U5 Maze": {"goals renewed": "learn_srl_ant_u5_maze_renew_h200.jsonl"},
         "Ant Soccer": {"SRL": "learn_srl_ant_soccer_h200.jsonl"},
         "Half-Cheetah": {"SRL": "learn_srl_half_cheetah_h200.jsonl"},

@@ -249,13 +249,16 @@ def results(ids: Sequence[str]) -> str:
         parts += ["\n".join(rows), "Means over seeds and the last three evaluations."]
     if missing := [id for id in ids if id not in found]:
         parts.append(f"No recorded training yet: {', '.join(f'`{id}`' for id in missing)}.")
-    recipes: dict[tuple[Any, ...], Any] = {}
+    commands: dict[str, list[str]] = {}
     for recipe in map(recipe_for, ids):
-        recipes.setdefault((recipe.agent, recipe.preset, tuple(recipe.settings.items())), recipe)
-    lines = [f"`homing train best {r.env}` is `{r.command}`." for r in recipes.values()]
+        commands.setdefault(recipe.command.replace(f" {recipe.env}", " ENV", 1), []).append(recipe.env)
+    lines = [
+        f"- {', '.join(f'`{env}`' for env in envs)}: `homing train best ENV` is `{command}`."
+        for command, envs in commands.items()
+    ]
     shipped = [id for id in ids if id in shipped_names()]
     if shipped:
-        lines.append(f"A trained policy ships: {', '.join(f'`homing play {id}`' for id in shipped)}.")
+        lines.append(f"\nA trained policy ships: {', '.join(f'`homing play {id}`' for id in shipped)}.")
     return "\n\n".join([*parts, "\n".join(lines)])
 
 

@@ -21,7 +21,7 @@ from homing.types import Array
 MIN_ROWS = 128  # of a batch; fewer leave most of a GPU idle either way
 MIN_LAYERS = 3  # after the first; of fewer the kernels were seen to be no faster
 MIN_WIDTH, MAX_WIDTH = 64, 1024
-SEEN_WIDTH = 512  # wider networks do not pass their test on a card: they must be asked for
+SEEN_WIDTH = 512  # the speed of wider networks has not been measured: they must be asked for
 
 
 def passes(shape: TrunkShape) -> Passes | None:
