@@ -96,7 +96,7 @@ def test_best_has_the_environment_options_of_its_recipe_beside_given_ones(monkey
     (at,) = (i for i, arg in enumerate(args) if arg == "--env-option")
     assert args[at + 1 :] == ["goals.renew=reached", "goals.hold=5", "task.within=0.3"]
     assert "goals.hold=30" in recipe_for("ant_u4_maze").command
-    assert "--env-option" not in arranged(["best", "ant"])[0]
+    assert "--env-option" not in arranged(["best", "half_cheetah"])[0]
 
     seen = []
     monkeypatch.setattr("homing.api.train_config", lambda config, *_, **__: seen.append(config))
