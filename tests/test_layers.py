@@ -26,7 +26,7 @@ ALLOWED = {
     "data": BASE | {"envs"},
     "networks": BASE | {"compile"},
     "losses": BASE,
-    "agents": BASE | {"compile", "losses", "networks", "plugins"},
+    "agents": BASE | {"losses", "networks", "plugins"},
     "config": BASE | {"agents", "data", "envs", "networks", "plugins"},
     "system": BASE | {"compile", "physics"},
     "runs": BASE | {"config", "networks", "system"},

@@ -11,7 +11,6 @@ from flax import struct
 from jax import lax
 
 from homing import bounds
-from homing.agents import crl_kernel
 from homing.agents.base import OffPolicyAgent, ReplayView, SpaceSpec
 from homing.agents.gaussian import log_likelihood, mean_and_log_std, squash, squashed_sample, temperature_loss
 from homing.errors import ConfigError, unknown
@@ -173,15 +172,6 @@ class CRL(OffPolicyAgent[Fit, CRLBatch]):
             "log_alpha": jnp.asarray(scale * config.alpha_lr, jnp.float32),
         }
         return adam(learner, lambda params: self._loss(params, batch, draws), rates)
-
-    def updates(
-        self, learner: Fit, batches: CRLBatch, draws: Draws, contexts: UpdateContext, unroll: int = 1
-    ) -> Fit:
-        # A subclass may compute something else.
-        shape = crl_kernel.shape_of(self, batches) if type(self) is CRL else None
-        if shape is None:
-            return super().updates(learner, batches, draws, contexts, unroll)
-        return crl_kernel.updates(shape, self, learner, batches, draws, contexts)
 
     def _loss(self, params: Any, batch: CRLBatch, draws: Draws) -> tuple[Array, Metrics]:
         obs, swap = batch.obs, draws.swap

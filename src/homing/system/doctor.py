@@ -106,7 +106,6 @@ def _kernels() -> Finding:
     named = {
         "hidden layers of networks (CUDA)": xla.cuda_kernels(),
         "whole networks, of several seeds (CUDA)": xla.cuda_kernels(newest=xla.HOPPER),
-        "whole updates of CRL (CUDA)": xla.cuda_kernels(asked_for=True, newest=xla.HOPPER),
         "contact forces of the generalized pipeline (Triton)": xla.kernels(),
         "Newton's method of MJX (CUDA)": xla.cuda_kernels(oldest=xla.OLDEST),
     }
