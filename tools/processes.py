@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from homing.system.hardware import with_memory_fraction
+
 GPU_MEMORY = 0.9  # of the device, for all runs side by side
 
 
@@ -55,7 +57,7 @@ class Processes:
             flush=True,
         )
         command = [sys.executable, "-m", "homing", *arguments]
-        shared = {} if memory is None else {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{memory:.3f}"}
+        shared = {} if memory is None else with_memory_fraction(memory)
         options: dict[str, Any] = {"env": os.environ | shared}
         if log is None:
             return self.run(command, stdout=subprocess.PIPE if read else None, **options)

@@ -75,12 +75,29 @@ def test_doctor_finds_all_well_here(capsys):
     assert code == (0 if all(not f["fix"] for f in findings.values()) else 1)
 
 
-def test_doctor_names_the_fix_for_a_gpu_that_jax_does_not_see(monkeypatch, capsys):
+FRACTIONS = {"XLA_CLIENT_MEM_FRACTION": "0.2", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.2"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "plugin", "fix"),
+    [
+        ({}, False, "[cuda]"),
+        ({}, True, "jax.devices('cuda')"),
+        ({"JAX_PLATFORMS": "cpu"}, True, "JAX_PLATFORMS is cpu"),
+        (FRACTIONS, True, "unset the latter"),
+    ],
+)
+def test_doctor_names_the_fix_for_a_gpu_that_jax_does_not_see(monkeypatch, capsys, variables, plugin, fix):
     monkeypatch.setattr(hardware, "machine_gpus", lambda: ["GPU 0: NVIDIA H200 (UUID: x)"])
+    monkeypatch.setattr(doctor, "PLUGINS", ("jax",) if plugin else ("no_such_plugin",))
+    for name in ("JAX_PLATFORMS", *FRACTIONS):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     code, out, _ = run(capsys, "doctor")
     assert code == 1
-    assert "does not see" in out and "[cuda]" in out
-    with pytest.raises(HomingError, match="--cpu"):
+    assert "does not see" in out and fix in out
+    with pytest.raises(HomingError, match=re.escape(fix) + ".*--cpu"):
         doctor.require_seen_gpu()
 
 

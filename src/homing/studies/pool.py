@@ -18,7 +18,6 @@ from homing.system import hardware
 
 POLL_SECONDS = 0.2
 TAKEN = 75  # exit code of a process whose program another has claimed
-JAX_MEMORY_FRACTION = 0.75  # of a GPU's memory, JAX's default for XLA_PYTHON_CLIENT_MEM_FRACTION
 
 
 def gpus() -> list[dict[str, Any]]:
@@ -32,7 +31,7 @@ def gpus() -> list[dict[str, Any]]:
     except (OSError, subprocess.SubprocessError):
         return []
     rows = [[cell.strip() for cell in line.split(",")] for line in answer.splitlines() if line.strip()]
-    fraction = float(os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", JAX_MEMORY_FRACTION))
+    fraction = hardware.memory_fraction()
     found = [
         {"index": row[0], "name": row[1], "bytes": int(float(row[2]) * 2**20 * fraction)}
         for row in rows
@@ -54,9 +53,9 @@ def local_machine(cpu: bool, workers: int | None) -> tuple[str, int | None, list
         count = workers or len(found)
         slots = [{"CUDA_VISIBLE_DEVICES": found[i % len(found)]["index"]} for i in range(count)]
         each = -(-count // len(found))  # workers per GPU
-        fraction = float(os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", JAX_MEMORY_FRACTION)) / each
         if each > 1:
-            slots = [slot | {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{fraction:.3f}"} for slot in slots]
+            shared = hardware.with_memory_fraction(hardware.memory_fraction() / each)
+            slots = [slot | shared for slot in slots]
         return found[0]["name"], min(gpu["bytes"] for gpu in found) // each, slots
     from homing.system.doctor import free_bytes
 

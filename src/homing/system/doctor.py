@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from homing.system import hardware
 CUDA_FIX = (
     'install the CUDA build with `pip install "homing[cuda]"` (from a checkout: `pip install ".[cuda]"`)'
 )
+PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")  # the parts of JAX's CUDA build that import alone
+PLUGIN_FIX = "`python -c \"import jax; jax.devices('cuda')\"` says why JAX's CUDA build does not start"
 NVRTC_FIX = (
     "install it with `pip install nvidia-cuda-nvrtc`; without it deep networks train at a third of the speed"
 )
@@ -69,9 +72,18 @@ def require_seen_gpu() -> None:
     """Raise if JAX runs on the CPU of a machine that has a GPU."""
     if unseen := unseen_gpus():
         raise HomingError(
-            f"this machine has a GPU ({unseen[0].split('(')[0].strip()}) that JAX does not see; {CUDA_FIX}, "
+            f"this machine has a GPU ({unseen[0].split('(')[0].strip()}) that JAX does not see; {_unseen_fix()}, "
             "or pass --cpu to run on the CPU"
         )
+
+
+def _unseen_fix() -> str:
+    """What to do where JAX does not see a GPU that is there."""
+    if (chosen := os.environ.get("JAX_PLATFORMS")) and "cuda" not in chosen and "gpu" not in chosen:
+        return f"JAX_PLATFORMS is {chosen}: unset it"
+    if all(map(os.environ.get, (hardware.MEMORY_FRACTION, hardware.OLD_MEMORY_FRACTION))):
+        return f"JAX refuses {hardware.MEMORY_FRACTION} and {hardware.OLD_MEMORY_FRACTION} at once: unset the latter"
+    return PLUGIN_FIX if any(map(importlib.util.find_spec, PLUGINS)) else CUDA_FIX
 
 
 def _gpu_seen() -> Finding:
@@ -79,7 +91,7 @@ def _gpu_seen() -> Finding:
     if not gpus:
         return Finding("GPU", "none found by nvidia-smi; the CPU is sufficient for small runs")
     if jax.default_backend() == "cpu":
-        return Finding("GPU", f"{gpus[0]}, which JAX does not see", CUDA_FIX)
+        return Finding("GPU", f"{gpus[0]}, which JAX does not see", _unseen_fix())
     return Finding("GPU", f"{len(gpus)} in the machine, {jax.local_device_count()} used by JAX")
 
 

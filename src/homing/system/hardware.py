@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import platform
 import subprocess
 from importlib import metadata
@@ -12,6 +13,8 @@ import jax
 
 from homing.compile.programs import cpu_cores
 
+MEMORY_FRACTION, OLD_MEMORY_FRACTION = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
+DEFAULT_MEMORY_FRACTION = 0.75  # of a GPU's memory: JAX's
 PACKAGES = ("jax", "jaxlib", "brax", "mujoco", "mujoco-mjx", "flax", "optax", "numpy")
 
 
@@ -45,6 +48,17 @@ def machine_gpus() -> list[str]:
     except (OSError, subprocess.TimeoutExpired):
         return []
     return [line.strip() for line in answer.stdout.splitlines() if line.startswith("GPU")]
+
+
+def memory_fraction() -> float:
+    """The fraction of a GPU's memory that JAX may use."""
+    wanted = os.environ.get(MEMORY_FRACTION) or os.environ.get(OLD_MEMORY_FRACTION)
+    return float(wanted) if wanted else DEFAULT_MEMORY_FRACTION
+
+
+def with_memory_fraction(fraction: float) -> dict[str, str]:
+    """Environment variables of a process that may use so much; JAX refuses both names at once."""
+    return {MEMORY_FRACTION: f"{fraction:.3f}", OLD_MEMORY_FRACTION: ""}
 
 
 def describe() -> dict[str, Any]:
