@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from textwrap import dedent
 from typing import Protocol
@@ -132,6 +132,13 @@ class Maze:
         if not len(found):
             raise ConfigError(f"this maze has no cell marked {' or '.join(letters)}")
         return (found * self.cell).astype(np.float32)
+
+    def far_goals(self) -> np.ndarray | None:
+        """[K] bool: which goal cells its `_eval` layout has too, the far ones; None where there is no such layout."""
+        layout = f"{self.layout}_eval"
+        if layout not in LAYOUTS:
+            return None
+        return replace(self, layout=layout).grid[self.grid == "G"] == "G"
 
     def _box(self) -> tuple[float, float, float]:
         return 0.5 * self.cell, 0.5 * self.cell, 0.25 * self.cell

@@ -8,7 +8,7 @@ import itertools
 import jax.numpy as jnp
 import numpy as np
 
-from homing.envs.arenas import FREE
+from homing.envs.arenas import FREE, Maze
 from homing.envs.cell_pairs import CellPairs
 from homing.envs.goals import Cells, FreeCells, Points
 from homing.envs.scene import EnvSpec
@@ -25,6 +25,7 @@ class GoalGroups:
     labels: tuple[str, ...]
     points: np.ndarray | None = None  # [K, D]: a goal belongs to the nearest
     edges: np.ndarray | None = None  # [K + 1]: a goal belongs to a bin of its distance from the start
+    far: np.ndarray | None = None  # [K] bool: goals of the maze's layout for evaluation, where it has one
 
     def coordinates(self) -> dict[str, np.ndarray]:
         """Where the groups lie, for pictures: x and y of points, 0 where they lie on a line, or the nearer ends of
@@ -48,7 +49,9 @@ class GoalGroups:
 def goal_groups(spec: EnvSpec) -> GoalGroups:
     """Cells or points where the task has a finite set of goals, else bins of the distance."""
     goals = getattr(spec.task, "goals", None)
+    far = None
     if isinstance(goals, Cells):
+        far = spec.arena.far_goals() if isinstance(spec.arena, Maze) and goals.letter == "G" else None
         points = np.asarray(spec.arena.cells(goals.letter), np.float32)
     elif isinstance(goals, FreeCells | CellPairs):
         points = np.asarray(spec.arena.cells(FREE), np.float32)
@@ -58,7 +61,7 @@ def goal_groups(spec: EnvSpec) -> GoalGroups:
         points = np.zeros((0, 2), np.float32)
     if len(points) > 1:
         labels = tuple(", ".join(f"{x:g}" for x in point) for point in points)
-        return GoalGroups(labels, points=points)
+        return GoalGroups(labels, points=points, far=far)
     edges = spec.task.within * np.asarray(DISTANCES)
     names = [f"{low:g}–{high:g}" for low, high in itertools.pairwise(edges[:-1])]
     return GoalGroups((*names, f"≥ {edges[-2]:g}"), edges=edges)

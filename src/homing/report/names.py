@@ -53,6 +53,12 @@ EVALUATION = {
     ),
     "eval/return": Metric("return", "sum of rewards of an episode, undiscounted", False, "high"),
     "eval/episode_length": Metric("episode length", "steps until termination or the time limit"),
+    "eval/success_far_any": Metric(
+        "success rate, far goals", "of the goals that the maze's layout for evaluation has too", True, "high"
+    ),
+    "eval/time_near_goal_far": Metric(
+        "time near far goals", "of the goals that the maze's layout for evaluation has too", True, "high"
+    ),
     **_successes("_easy", ", wide threshold", "a wider threshold"),
     **_successes("_hard", ", tight threshold", "a tighter threshold"),
 }

@@ -31,6 +31,7 @@ def evaluate(env: GoalEnv, policy: Policy, key: Key, chunk: int = 1, by_goal: bo
 
     `success_any`: reached at least once. `success_end`: within the threshold at the last step.
     `time_near_goal`: fraction of the episode's time limit spent there. Other success metrics likewise.
+    Where a maze has an `_eval` layout, `success_far_any` and `time_near_goal_far` are of the goals in it alone.
     With `chunk` > 1 the policy proposes action chunks, which are executed open-loop. With `by_goal`, the metrics
     also have `by_goal/…` [K]: episodes, success and time near the goal for each group of goals.
     """
@@ -49,14 +50,26 @@ def evaluate(env: GoalEnv, policy: Policy, key: Key, chunk: int = 1, by_goal: bo
     keys = jax.random.split(k_steps, env.episode_length)
     (_, _, tally), _ = lax.scan(step, (state, plan, tally), keys)
     metrics = _summary(tally, env.episode_length, "distance" in state.metrics)
-    return metrics | (_by_goal(env, state, tally) if by_goal else {})
+    groups = env.goal_groups
+    group = groups.of(state.obs.goal, env.distance(state.achieved_goal, state.obs.goal))
+    if groups.far is not None:
+        metrics |= _far(tally, jnp.asarray(groups.far, jnp.float32)[group], env.episode_length)
+    return metrics | (_by_goal(env, group, tally) if by_goal else {})
 
 
-def _by_goal(env: GoalEnv, first: EnvState, tally: Tally) -> Metrics:
+def _far(tally: Tally, far: Array, episode_length: int) -> Metrics:
+    """Means over the episodes whose goal is `far` [N]."""
+    near, episodes = tally.near["success"], jnp.sum(far)
+    return {
+        "success_far_any": jnp.sum(far * (near > 0)) / episodes,
+        "time_near_goal_far": jnp.sum(far * near) / (episodes * episode_length),
+    }
+
+
+def _by_goal(env: GoalEnv, group: Array, tally: Tally) -> Metrics:
     """Means over the episodes of each group of goals [K]; NaN for a group without any."""
     groups = env.goal_groups
-    distance = env.distance(first.achieved_goal, first.obs.goal)
-    member = jax.nn.one_hot(groups.of(first.obs.goal, distance), len(groups.labels), dtype=jnp.float32)
+    member = jax.nn.one_hot(group, len(groups.labels), dtype=jnp.float32)
     near = tally.near["success"]
     episodes = jnp.sum(member, axis=0)
     where = {f"by_goal/{name}": jnp.asarray(x, jnp.float32) for name, x in groups.coordinates().items()}
