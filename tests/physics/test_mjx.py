@@ -14,7 +14,7 @@ from homing.envs.registry import get_spec
 from homing.envs.scene import Scene
 from homing.errors import ConfigError
 from homing.physics import Timing
-from homing.physics.mjx import Mjx, MjxMujoco, _constraints, mjx, mjx_engine
+from homing.physics.mjx import Mjx, MjxMujoco, _constraints, _jacobian, mjx, mjx_engine, support
 from homing.physics.solvers import constrained
 
 # It allows MuJoCo's default of 100 turns.
@@ -97,6 +97,24 @@ def test_motors_with_a_state_are_refused():
 def test_both_can_be_asked_for():
     assert type(scene("half_cheetah", "mjx").engine) is Mjx
     assert type(scene("half_cheetah", "mjx_mujoco").engine) is MjxMujoco
+
+
+def test_jacobians_of_points_are_mujocos():
+    model = arm()
+    data, rng = mujoco.MjData(model), np.random.default_rng(0)
+    data.qpos[:] = np.concatenate([rng.normal(size=7), [0.4]])
+    mujoco.mj_forward(model, data)
+    on_device = mjx.put_model(model, impl="jax")
+    put = mjx.put_data(model, data, impl="jax")
+    point = np.array([0.3, -0.2, 0.5])
+    jacobian = jax.jit(lambda body: _jacobian(on_device, put, jnp.asarray(point), body))
+    assert support.jac is _jacobian
+    for body in range(model.nbody):
+        moved, turned = np.zeros((3, model.nv)), np.zeros((3, model.nv))
+        mujoco.mj_jac(model, data, moved, turned, point, body)
+        for ours, theirs in zip(jacobian(jnp.asarray(body)), (moved, turned), strict=True):
+            np.testing.assert_allclose(ours, theirs.T, atol=1e-5)
+    assert np.abs(moved).max() > 0.1
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from flax import struct
 
 from homing.compile import xla
 from homing.errors import ConfigError
-from homing.physics import newton
+from homing.physics import box_contacts, newton
 from homing.physics.engine import Layout, Links, Timing, layout_of
 from homing.physics.numerics import rest_pose
 from homing.physics.quiet import quietly
@@ -28,7 +28,7 @@ from homing.physics.walls import WallWindow, place_windows
 
 with quietly():
     from mujoco import mjx
-    from mujoco.mjx._src import scan
+    from mujoco.mjx._src import scan, support
 
 Array = jax.Array
 INTEGRATORS = (mujoco.mjtIntegrator.mjINT_EULER, mujoco.mjtIntegrator.mjINT_IMPLICITFAST)
@@ -65,6 +65,7 @@ class MjxMujoco:
         self.frames, self.contacts = timing.frames, timing.contacts
         self.dt = timing.dt
         self.windows = tuple(window.bind(model) for window in windows)
+        self._parallel = box_contacts.are_parallel(model)
         self.layout: Layout = layout_of(model, rest_pose(model))
         self._roots = np.asarray(model.body_rootid[1:])
 
@@ -136,8 +137,10 @@ class Mjx(MjxMujoco):
     def _frame(self, model: mjx.Model, data: mjx.Data) -> mjx.Data:
         # The GPU default is TF32, with a mantissa of ten bits.
         with jax.default_matmul_precision("highest"):
-            for part in (mjx.kinematics, mjx.com_pos, mjx.crb, mjx.collision):
+            for part in (mjx.kinematics, mjx.com_pos, mjx.crb):
                 data = part(model, data)
+            with box_contacts.closed_forms(self._parallel):
+                data = mjx.collision(model, data)
             data = mjx.make_constraint(model, _with_deepest(data, self.contacts))
             data = mjx.fwd_actuation(model, mjx.fwd_velocity(model, mjx.transmission(model, data)))
             force = data.qfrc_passive - data.qfrc_bias + data.qfrc_actuator
@@ -202,7 +205,26 @@ def _along_tree(body_tree: Callable[..., Any]) -> Callable[..., Any]:
     return traced
 
 
+def _jacobian(model: mjx.Model, data: mjx.Data, point: Array, body: Array) -> tuple[Array, Array]:
+    """MJX's Jacobians [V, 3] of a point of a body. Which coordinates move it is a table, there a scan of the tree."""
+    moves = jnp.asarray(_moved_by(model))[body]
+    offset = point - data.subtree_com[jnp.asarray(model.body_rootid)[body]]
+    turns = data.cdof[:, :3]
+    moved = data.cdof[:, 3:] + jnp.cross(turns, offset)
+    return moved * moves[:, None], turns * moves[:, None]
+
+
+def _moved_by(model: mjx.Model) -> np.ndarray:
+    """Which coordinates move each body: [bodies, V] of 0 and 1."""
+    moves = np.zeros((model.nbody, model.nv), np.float32)
+    own = np.asarray(model.dof_bodyid)
+    for body in range(1, model.nbody):
+        moves[body] = np.maximum(moves[model.body_parentid[body]], own == body)
+    return moves
+
+
 scan.body_tree = _along_tree(scan.body_tree)
+support.jac = _jacobian
 
 
 def mjx_engine(model: mujoco.MjModel, timing: Timing, windows: tuple[WallWindow, ...]) -> MjxMujoco:
