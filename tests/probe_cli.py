@@ -96,19 +96,12 @@ def wait_after_rows(count: int, goes_on: Callable[[], bool]) -> None:
     folder.RunFolder.append = after
 
 
-def hold_after_rows(count: int) -> None:
-    """When rows are on the disk: for as long as the parent process lives."""
-    parent = os.getppid()
-    wait_after_rows(count, lambda: os.getppid() != parent)
-
-
 def pause_after_rows(count: int) -> None:
     """When rows are on the disk: until the run is asked to stop."""
     wait_after_rows(count, lambda: signal.getsignal(signal.SIGTERM).__self__.signum is not None)
 
 
 FAULTS = {
-    "hold": hold_after_rows,
     "pause": pause_after_rows,
     "line": die_in_the_middle_of_line,
     "rows": die_after_rows,

@@ -147,7 +147,7 @@ WALK = [
     pytest.param(srl(chunk=2), Data(40_000), 0.9, id="srl, chunks", marks=slow),
     pytest.param(crl(chunk=2), Data(40_000), 0.9, id="crl, chunks", marks=slow),
     pytest.param(sac(her=True, gamma=0.9), Data(60_000), 0.9, id="sac+her", marks=slow),
-    pytest.param(td3(her=True, gamma=0.9), Data(60_000), 0.8, id="td3+her", marks=slow),
+    pytest.param(td3(her=True, gamma=0.9, tau=0.005), Data(60_000), 0.8, id="td3+her", marks=slow),
     pytest.param(ppo(gamma=0.9), Data(150_000), 0.9, id="ppo", marks=slow),
 ]
 

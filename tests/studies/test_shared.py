@@ -237,8 +237,8 @@ def test_the_program_of_a_killed_worker_is_taken_over_from_its_checkpoint(tmp_pa
     """Killed by SIGKILL: the worker alone, or with the process that trains."""
     program, second = study.programs()
     shutil.rmtree(second.path)  # one is enough
-    # The process that trains waits in the middle of its work.
-    victim = start("--cpu", FAULT=f"hold:{2 * len(program.runs)}")
+    # The process that trains waits in the middle of its work until it is asked to stop.
+    victim = start("--cpu", FAULT=f"pause:{3 * len(program.runs)}")
     deadline = time.monotonic() + 400
     while not has_checkpoint(program):
         assert time.monotonic() < deadline, program.log.read_text()
