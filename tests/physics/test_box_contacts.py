@@ -68,6 +68,28 @@ def test_spheres_touch_boxes_in_any_pose_as_in_mujoco():
     assert touched > 20 and deep > 3  # some with the centre in the box
 
 
+def test_planes_touch_the_lower_corners_of_boxes_as_in_mujoco():
+    cube = '<body><freejoint/><geom type="box" size="0.5 0.3 0.4"/></body>'
+    model = model_of('<geom type="plane" size="5 5 1"/>' + cube)
+    rng, counts = np.random.default_rng(1), set()
+    for _ in range(30):
+        quats = rng.normal(size=(2, 4))
+        quats[0] += [3.0, 0, 0, 0]
+        quats /= np.linalg.norm(quats, axis=1, keepdims=True)
+        positions = np.array([[0.1, 0.2, 0.3], [0.3, -0.2, rng.uniform(0, 0.8)]])
+        data = placed(model, positions, quats)
+        mujoco.mj_collision(model, data)
+        dist, pos, frame = by_us(model, positions, data.geom_xmat, parallel=False)
+        touching = dist < 0
+        counts.add(int(touching.sum()))
+        assert touching.sum() == data.ncon
+        for contact in data.contact:
+            (same,) = np.flatnonzero(np.linalg.norm(pos - contact.pos, axis=1) < 1e-5)
+            assert dist[same] == pytest.approx(contact.dist, abs=1e-5)
+            np.testing.assert_allclose(frame[same, 0], contact.frame[:3], atol=1e-5)
+    assert counts >= {2, 3, 4}
+
+
 @pytest.mark.parametrize("axis", range(3))
 @pytest.mark.parametrize("side", [-1.0, 1.0])
 def test_parallel_boxes_touch_at_the_corners_of_their_overlap_as_in_mujoco(axis, side):

@@ -1,4 +1,4 @@
-"""Contacts of spheres with boxes, and of boxes that stay parallel, in place of MJX's for polyhedra.
+"""Contacts of boxes with planes, spheres, and boxes that stay parallel to them, in place of MJX's for polyhedra.
 
 MJX clips polygons of faces for every pair: some hundred small kernels on a GPU, which are most of a step of a few
 bodies. For these shapes there are closed forms.
@@ -27,12 +27,24 @@ Array = jax.Array
 Contact = tuple[
     Array, Array, Array
 ]  # distance, position, frame: normal from the first geom to the second, tangents
-SPHERE, BOX = mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_BOX
+PLANE, SPHERE, BOX = mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_BOX
 TINY = 1e-10
 # Of the four corners of a face: which end of the two other axes.
 ENDS = np.array([[0, 0], [1, 0], [1, 1], [0, 1]])
+# Of the eight corners of a box, one of each pair that lie opposite each other.
+CORNERS = np.array([[1.0, 1.0, 1.0], [1.0, 1.0, -1.0], [1.0, -1.0, 1.0], [-1.0, 1.0, 1.0]], np.float32)
 
 _parallel: contextvars.ContextVar[bool | None] = contextvars.ContextVar("parallel", default=None)
+
+
+def plane_box(plane: Any, box: Any) -> Contact:
+    """The four contacts of a plane with a box in any pose: its corners below its centre, as seen from the plane."""
+    normal = plane.mat[:, 2]
+    above = CORNERS @ (box.size * (box.mat.T @ normal))
+    corners = CORNERS * jnp.where(above > 0, -1.0, 1.0)[:, None] * box.size
+    dist = jnp.dot(box.pos - plane.pos, normal) - jnp.abs(above)
+    pos = box.pos + corners @ box.mat.T - 0.5 * dist[:, None] * normal
+    return dist, pos, jnp.broadcast_to(make_frame(normal), (4, 3, 3))
 
 
 def sphere_box(sphere: Any, box: Any) -> Contact:
@@ -123,5 +135,6 @@ def _offer(types: tuple[Any, Any], count: int, contact: Callable[[Any, Any], Con
     table[key] = collide
 
 
+_offer((PLANE, BOX), 4, plane_box, boxes=False)
 _offer((SPHERE, BOX), 1, sphere_box, boxes=False)
 _offer((BOX, BOX), 4, parallel_boxes, boxes=True)
