@@ -46,6 +46,8 @@ def opened(page, player):
     page.wait_for_selector("text=distance", timeout=1000 * PATIENCE)
     newest = lambda: list(player.server.get_clients().values())[-1:]
     assert until(lambda: any(abs(client.camera.fov - FOV) < 1e-3 for client in newest()))
+    # A browser that draws in software says so, over the scene.
+    page.add_style_tag(content=".mantine-Notification-root { display: none }")
     return page
 
 
