@@ -18,9 +18,7 @@ from homing.errors import unknown
 from homing.types import Array, Batch, FirstReach, Key, Obs, Relabel, TransitionIndex, is_static
 
 CACHE_LINE = 128  # bytes, of a GPU's memory
-FUSED_GOALS = (
-    8  # of a sequence, compared in one pass over the window: compiling more takes XLA minutes on a GPU
-)
+FUSED_GOALS = 8  # of a sequence, compared in one pass over the window: for 32 XLA compiles minutes on a GPU
 
 # Samplers of `mixed_goals` whose goals go on: after one of them comes what the episode achieves next.
 PATH_SAMPLERS = ("future", "uniform_future", "current")
