@@ -54,10 +54,16 @@ EVALUATION = {
     "eval/return": Metric("return", "sum of rewards of an episode, undiscounted", False, "high"),
     "eval/episode_length": Metric("episode length", "steps until termination or the time limit"),
     "eval/success_far_any": Metric(
-        "success rate, far goals", "of the goals that the maze's layout for evaluation has too", True, "high"
+        "success rate, far goals",
+        "success_any of episodes with a goal that the maze's _eval layout has too",
+        True,
+        "high",
     ),
     "eval/time_near_goal_far": Metric(
-        "time near far goals", "of the goals that the maze's layout for evaluation has too", True, "high"
+        "time near far goals",
+        "time_near_goal of episodes with a goal that the _eval layout has too",
+        True,
+        "high",
     ),
     **_successes("_easy", ", wide threshold", "a wider threshold"),
     **_successes("_hard", ", tight threshold", "a tighter threshold"),
