@@ -16,18 +16,18 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
+from homing.physics.kinematics import in_subtree
 from homing.physics.quiet import quietly
 
 with quietly():
+    from mujoco.mjx import GeomType
     from mujoco.mjx._src import collision_driver
     from mujoco.mjx._src.collision_primitive import collider
     from mujoco.mjx._src.math import make_frame
 
 Array = jax.Array
-Contact = tuple[
-    Array, Array, Array
-]  # distance, position, frame: normal from the first geom to the second, tangents
-PLANE, SPHERE, BOX = mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_BOX
+# Distance, position and frame: the normal from the first geom to the second, tangents.
+Contact = tuple[Array, Array, Array]
 TINY = 1e-10
 # Of the four corners of a face: which end of the two other axes.
 ENDS = np.array([[0, 0], [1, 0], [1, 1], [0, 1]])
@@ -93,20 +93,12 @@ def are_parallel(model: mujoco.MjModel) -> bool:
     """Whether all boxes of a model that collide have the world's axes, whatever its joints do."""
     in_pairs = np.isin(np.arange(model.ngeom), (model.pair_geom1, model.pair_geom2))
     collides = in_pairs | ((model.geom_contype | model.geom_conaffinity) != 0)
-    boxes = (model.geom_type == BOX) & collides
-    upright = np.array([1.0, 0.0, 0.0, 0.0])
-    turning = np.flatnonzero(model.jnt_type != mujoco.mjtJoint.mjJNT_SLIDE)
-
-    def stays(body: int) -> bool:
-        if body == 0:
-            return True
-        turns = np.isin(model.jnt_bodyid[turning], body).any()
-        return not turns and np.allclose(model.body_quat[body], upright) and stays(model.body_parentid[body])
-
-    found = np.flatnonzero(boxes)
-    return bool(np.allclose(model.geom_quat[found], upright)) and all(
-        map(stays, set(model.geom_bodyid[found].tolist()))
-    )
+    boxes = (model.geom_type == GeomType.BOX) & collides
+    upright = lambda quats: np.isclose(quats, [1.0, 0.0, 0.0, 0.0]).all(axis=1)
+    hinged = model.jnt_bodyid[model.jnt_type != mujoco.mjtJoint.mjJNT_SLIDE]
+    turned = np.isin(np.arange(model.nbody), hinged) | ~upright(model.body_quat)
+    turned_along = in_subtree(model.body_parentid)[turned].any(axis=0)
+    return bool(upright(model.geom_quat[boxes]).all() and not turned_along[model.geom_bodyid[boxes]].any())
 
 
 @contextlib.contextmanager
@@ -119,11 +111,12 @@ def closed_forms(parallel: bool) -> Iterator[None]:
         _parallel.reset(before)
 
 
-def _offer(types: tuple[Any, Any], count: int, contact: Callable[[Any, Any], Contact], boxes: bool) -> None:
+def _offer(
+    types: tuple[GeomType, GeomType], count: int, contact: Callable[[Any, Any], Contact], boxes: bool
+) -> None:
     """Put a contact into MJX's table beside its own, which counts where it is not asked for."""
     table: Any = collision_driver._COLLISION_FUNC
-    (key,) = (pair for pair in table if tuple(map(int, pair)) == tuple(map(int, types)))
-    own, theirs = collider(ncon=count)(contact), table[key]
+    own, theirs = collider(ncon=count)(contact), table[types]
     assert theirs.ncon == count
 
     def collide(*args: Any) -> Any:
@@ -132,9 +125,9 @@ def _offer(types: tuple[Any, Any], count: int, contact: Callable[[Any, Any], Con
         return (own if asked_for else theirs)(*args)
 
     collide.ncon = count  # type: ignore[attr-defined]
-    table[key] = collide
+    table[types] = collide
 
 
-_offer((PLANE, BOX), 4, plane_box, boxes=False)
-_offer((SPHERE, BOX), 1, sphere_box, boxes=False)
-_offer((BOX, BOX), 4, parallel_boxes, boxes=True)
+_offer((GeomType.PLANE, GeomType.BOX), 4, plane_box, boxes=False)
+_offer((GeomType.SPHERE, GeomType.BOX), 1, sphere_box, boxes=False)
+_offer((GeomType.BOX, GeomType.BOX), 4, parallel_boxes, boxes=True)

@@ -51,6 +51,18 @@ class Tree:
         self.centre = constants(links.centre)
 
 
+def in_subtree(parents: np.ndarray) -> np.ndarray:
+    """[L, L] bool: whether a link (second) is in the subtree of another (first), its own included.
+
+    The parent of a root is negative or, as that of MuJoCo's world, the root itself.
+    """
+    below = np.eye(len(parents), dtype=bool)
+    for link in reversed(range(len(parents))):
+        if parents[link] >= 0:
+            below[parents[link]] |= below[link]
+    return below
+
+
 def link_frames(tree: Tree, bodies: Bodies) -> Links:
     """World frames and velocities of the links' origins, [..., L, ·]."""
     pos, rot, vel, ang = bodies

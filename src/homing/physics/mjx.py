@@ -21,6 +21,7 @@ from homing.compile import xla
 from homing.errors import ConfigError
 from homing.physics import box_contacts, newton
 from homing.physics.engine import Layout, Links, Timing, layout_of
+from homing.physics.kinematics import in_subtree
 from homing.physics.numerics import rest_pose
 from homing.physics.quiet import quietly
 from homing.physics.solvers import Constraints, constrained, solve
@@ -207,20 +208,11 @@ def _along_tree(body_tree: Callable[..., Any]) -> Callable[..., Any]:
 
 def _jacobian(model: mjx.Model, data: mjx.Data, point: Array, body: Array) -> tuple[Array, Array]:
     """MJX's Jacobians [V, 3] of a point of a body. Which coordinates move it is a table, there a scan of the tree."""
-    moves = jnp.asarray(_moved_by(model))[body]
+    moves = jnp.asarray(in_subtree(model.body_parentid)[model.dof_bodyid].T, jnp.float32)[body]
     offset = point - data.subtree_com[jnp.asarray(model.body_rootid)[body]]
     turns = data.cdof[:, :3]
     moved = data.cdof[:, 3:] + jnp.cross(turns, offset)
     return moved * moves[:, None], turns * moves[:, None]
-
-
-def _moved_by(model: mjx.Model) -> np.ndarray:
-    """Which coordinates move each body: [bodies, V] of 0 and 1."""
-    moves = np.zeros((model.nbody, model.nv), np.float32)
-    own = np.asarray(model.dof_bodyid)
-    for body in range(1, model.nbody):
-        moves[body] = np.maximum(moves[model.body_parentid[body]], own == body)
-    return moves
 
 
 scan.body_tree = _along_tree(scan.body_tree)

@@ -53,30 +53,32 @@ def evaluate(env: GoalEnv, policy: Policy, key: Key, chunk: int = 1, by_goal: bo
     groups = env.goal_groups
     group = groups.of(state.obs.goal, env.distance(state.achieved_goal, state.obs.goal))
     if groups.far is not None:
-        metrics |= _far(tally, jnp.asarray(groups.far, jnp.float32)[group], env.episode_length)
+        far = jnp.asarray(groups.far, jnp.float32)[group]
+        _, success, time = _of_members(tally, far, env.episode_length)
+        metrics |= {"success_far_any": success, "time_near_goal_far": time}
     return metrics | (_by_goal(env, group, tally) if by_goal else {})
 
 
-def _far(tally: Tally, far: Array, episode_length: int) -> Metrics:
-    """Means over the episodes whose goal is `far` [N]."""
-    near, episodes = tally.near["success"], jnp.sum(far)
-    return {
-        "success_far_any": jnp.sum(far * (near > 0)) / episodes,
-        "time_near_goal_far": jnp.sum(far * near) / (episodes * episode_length),
-    }
+def _of_members(tally: Tally, member: Array, episode_length: int) -> tuple[Array, Array, Array]:
+    """Episodes, success rate and time near the goal of the episodes with 1 in `member`, [N] or [N, K]."""
+    near, episodes = tally.near["success"], jnp.sum(member, axis=0)
+    return (
+        episodes,
+        (near > 0).astype(jnp.float32) @ member / episodes,
+        near @ member / (episodes * episode_length),
+    )
 
 
 def _by_goal(env: GoalEnv, group: Array, tally: Tally) -> Metrics:
     """Means over the episodes of each group of goals [K]; NaN for a group without any."""
     groups = env.goal_groups
     member = jax.nn.one_hot(group, len(groups.labels), dtype=jnp.float32)
-    near = tally.near["success"]
-    episodes = jnp.sum(member, axis=0)
+    episodes, success, time = _of_members(tally, member, env.episode_length)
     where = {f"by_goal/{name}": jnp.asarray(x, jnp.float32) for name, x in groups.coordinates().items()}
     return where | {
         "by_goal/episodes": episodes,
-        "by_goal/success_any": (near > 0).astype(jnp.float32) @ member / episodes,
-        "by_goal/time_near_goal": near @ member / (episodes * env.episode_length),
+        "by_goal/success_any": success,
+        "by_goal/time_near_goal": time,
     }
 
 

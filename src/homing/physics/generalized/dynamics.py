@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from homing.physics.kinematics import DOFS, Tree, turn
+from homing.physics.kinematics import DOFS, Tree, in_subtree, turn
 from homing.physics.mechanism import Links
 from homing.physics.vectors import (
     EYE,
@@ -93,7 +93,7 @@ class Dynamics:
         self.tree, self._armature = tree, armature
         links, count = tree.links, len(tree.types)
         self.dof_link = np.repeat(np.arange(count), [DOFS[t] for t in tree.types])
-        below = _below(tree.parents)
+        below = in_subtree(tree.parents)
         self.affects = below[self.dof_link]
         self._before = _before(tree, below, self.dof_link)
         same_root = _roots(tree.parents)[:, None] == _roots(tree.parents)
@@ -219,15 +219,6 @@ def _sums(weights: np.ndarray, vectors: Vec) -> Vec:
     product = lambda x: jnp.einsum("ab,nb->na", np.asarray(weights, np.float32), x, precision="highest")
     fused = lambda x: jnp.sum(np.asarray(weights, np.float32) * x[:, None, :], axis=-1)
     return tuple(jax.lax.platform_dependent(stacked, cpu=product, default=fused))
-
-
-def _below(parents: np.ndarray) -> np.ndarray:
-    """[L, L] bool: whether a link is in the subtree of another."""
-    below = np.eye(len(parents), dtype=bool)
-    for link in reversed(range(len(parents))):
-        if parents[link] >= 0:
-            below[parents[link]] |= below[link]
-    return below
 
 
 def _roots(parents: np.ndarray) -> np.ndarray:
