@@ -35,6 +35,8 @@ _LOOP = {
     "unroll_length": Range(1, MAX_UNROLL),
     "evaluations": Range(1, 1_000_000),
     "eval_envs": ENVS,
+    "lr_final_scale": UNIT,
+    "policy_ema": Range(0, 1, below=True),
 }
 _ACTOR = {"actor_lr": RATE, "entropy_target": Range(-1e3, 1e3), "alpha_lr": RATE, "chunk": Range(1, 1024)}
 _CRITIC = {"critic_lr": RATE, "random_goal_ratio": UNIT}
@@ -61,8 +63,6 @@ BOUNDS: dict[str, dict[str, Range]] = {
         "train_episode_length": EPISODE,
         "greedy_env_fraction": UNIT,
         "replay_recent_fraction": Range(0, 1, above=True),
-        "lr_final_scale": UNIT,
-        "policy_ema": Range(0, 1, below=True),
         "prefetch_bytes": Range(1, 2**40),
     },
     "OnPolicyConfig": _LOOP,

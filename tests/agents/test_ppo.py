@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from agent_helpers import SMALL, any_learner
 from probes import Probe, walk
@@ -179,6 +180,17 @@ def test_learning_makes_good_choices_more_probable(learned, samples_of, learn):
     assert set(metrics) >= {"policy_loss", "value_loss", "entropy", "kl", "clipped", "reward", "value"}
 
 
+def test_a_smaller_rate_moves_parameters_less(learned, learn):
+    _, learner, rollout = learned
+    key = jax.random.key(7)
+    still, some, all_of_it = (learn(learner, rollout, key, scale)[0].params for scale in (0.0, 0.1, 1.0))
+    away = lambda params: float(optax.global_norm(jax.tree.map(jnp.subtract, params, learner.params)))
+    assert away(still) == 0
+    assert 0 < away(some) < 0.2 * away(all_of_it)
+    as_before = learn(learner, rollout, key)[0].params
+    jax.tree.map(np.testing.assert_array_equal, as_before, all_of_it)
+
+
 class Counted(OnPolicyAgent):
     """An agent whose choices tell how often it had been shown what was collected when it made them."""
 
@@ -193,7 +205,7 @@ class Counted(OnPolicyAgent):
     def choose(self, learner, obs, key):
         return jnp.broadcast_to(learner, (*obs.state.shape[:-1], 2))
 
-    def learn(self, learner, rollout, key):
+    def learn(self, learner, rollout, key, lr_scale=1.0):
         return learner, {"apart": jnp.max(jnp.abs(rollout.choice - learner))}
 
 
@@ -212,6 +224,46 @@ def test_choices_are_learned_from_by_the_agent_that_made_them():
         train, metrics = iterate(train, np.int32(iteration))
         assert float(metrics["apart"]) == 0
     assert float(train.learner) == 3
+
+
+class Annealed(Counted):
+    """An agent that adds up the scales of its learning rates."""
+
+    def observe(self, learner, obs, reached):
+        return learner
+
+    def learn(self, learner, rollout, key, lr_scale=1.0):
+        return learner + lr_scale, {"lr_scale": jnp.asarray(lr_scale, jnp.float32)}
+
+
+def scales(loop, iterations):
+    train, iterate = jax.jit(loop.init)(jax.random.key(0)), jax.jit(loop.iterate)
+    found = []
+    for iteration in iterations:
+        train, metrics = iterate(train, np.int32(iteration))
+        found.append(float(metrics["lr_scale"]))
+    return found, train
+
+
+def test_the_rate_falls_in_a_straight_line_to_its_last_fraction():
+    loop = loop_of(Annealed(), lr_final_scale=0.25)
+    total = loop.plan.iterations
+    found, _ = scales(loop, (0, total // 2, total - 1))
+    done = np.array([0, total // 2, total - 1]) / total
+    assert found == pytest.approx(list(1 - 0.75 * done), rel=1e-6)
+    assert scales(loop_of(Annealed()), (0, total - 1))[0] == [1, 1]
+
+
+def test_an_averaged_policy_follows_the_parameters():
+    loop = loop_of(Annealed(), policy_ema=0.8)
+    _, train = scales(loop, range(3))  # the parameter is 1, 2, 3 after these
+    wanted = 0.0
+    for value in (1, 2, 3):
+        wanted = 0.8 * wanted + 0.2 * value
+    assert float(train.policy) == pytest.approx(wanted, rel=1e-6)
+    assert float(train.learner) == 3
+    _, plain = scales(loop_of(Annealed()), range(1))
+    assert plain.policy is plain.learner
 
 
 def test_episodes_end_together_unless_they_are_spread():

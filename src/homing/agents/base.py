@@ -212,8 +212,10 @@ class OnPolicyAgent(Agent[L]):
         """Gradient steps that `learn` makes; a ConfigError where `num_envs` cannot be split evenly."""
         raise NotImplementedError
 
-    def learn(self, learner: L, rollout: Rollout, key: Key) -> tuple[L, Metrics]:
-        """All updates of one iteration."""
+    def learn(
+        self, learner: L, rollout: Rollout, key: Key, lr_scale: Array | float = 1.0
+    ) -> tuple[L, Metrics]:
+        """All updates of one iteration, with learning rates times `lr_scale`."""
         raise NotImplementedError
 
 

@@ -137,9 +137,9 @@ class NormalisedOnPolicy(_Normalising, OnPolicyAgent[NormalisedLearner]):
         return self.agent.updates_per_rollout(num_envs)
 
     def learn(
-        self, learner: NormalisedLearner, rollout: Rollout, key: Key
+        self, learner: NormalisedLearner, rollout: Rollout, key: Key, lr_scale: Array | float = 1.0
     ) -> tuple[NormalisedLearner, Metrics]:
-        inner, metrics = self.agent.learn(learner.learner, self._seen(learner, rollout), key)
+        inner, metrics = self.agent.learn(learner.learner, self._seen(learner, rollout), key, lr_scale)
         return learner.replace(learner=inner), metrics
 
 

@@ -125,14 +125,16 @@ class PPO(OnPolicyAgent[Fit]):
             )
         return self.config.epochs * parts
 
-    def learn(self, learner: Fit, rollout: Rollout, key: Key) -> tuple[Fit, Metrics]:
+    def learn(
+        self, learner: Fit, rollout: Rollout, key: Key, lr_scale: Array | float = 1.0
+    ) -> tuple[Fit, Metrics]:
         k_order, k_noise = jax.random.split(key)
         samples = self._samples(learner.params, rollout)
         epochs = self.config.epochs
         keys = jax.random.split(k_noise, epochs * self.config.minibatches).reshape(epochs, -1)
 
         def step(learner: Fit, given: tuple[Samples, Key]) -> tuple[Fit, Metrics]:
-            rate = jnp.asarray(self.config.lr, jnp.float32)
+            rate = jnp.asarray(lr_scale * self.config.lr, jnp.float32)
             return adam(learner, lambda params: self._loss(params, *given), rate)
 
         def once(learner: Fit, given: tuple[Key, Key]) -> tuple[Fit, Metrics]:

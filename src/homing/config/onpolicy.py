@@ -23,6 +23,10 @@ class OnPolicyConfig:
     """Steps of every environment in a rollout."""
     spread_episodes: bool = False
     """Truncate the first episodes at random times, so that later ones do not all start and end together."""
+    lr_final_scale: float = 1.0
+    """Linearly anneal the learning rate to this fraction; 1 keeps it constant."""
+    policy_ema: float = 0.0
+    """Decay per iteration of the averaged policy that is evaluated, saved and exported; 0 uses the policy itself."""
     evaluations: int = 100
     """Evaluations in the run, evenly spread; the last is at its end."""
     eval_envs: int = 256

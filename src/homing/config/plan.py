@@ -69,6 +69,10 @@ class Schedule:
         """Plans that fit, by the one setting changed: each the largest of its kind, nearest first."""
         raise NotImplementedError
 
+    def lr_scale(self, done: Any) -> Any:
+        """Learning rates as a fraction of the first, when this fraction of the updates is done: annealed linearly."""
+        return 1 - (1 - self.config.lr_final_scale) * done
+
     # Iterations.
 
     @property

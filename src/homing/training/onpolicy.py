@@ -15,6 +15,7 @@ from homing.envs.base import GoalEnv
 from homing.training.loop import (
     SPREAD,
     TrainState,
+    averaged,
     evaluate_greedy,
     first_state,
     iteration_key,
@@ -34,7 +35,7 @@ class OnPolicy:
     data: None = None
 
     def init(self, key: Key) -> TrainState:
-        train = first_state(self.env, self.agent, (), key)
+        train = first_state(self.env, self.agent, (), key, self.plan.config.policy_ema > 0)
         if not self.plan.config.spread_episodes:
             return train
         k_spread = jax.random.fold_in(train.key, SPREAD)
@@ -49,10 +50,14 @@ class OnPolicy:
         """Collect one unroll and learn from it."""
         k_collect, k_learn = jax.random.split(iteration_key(train, iteration))
         env, rollout = self.collect(train, k_collect)
-        learner, metrics = self.agent.learn(train.learner, rollout, k_learn)
+        lr_scale = self.plan.lr_scale(iteration.astype(jnp.float32) / self.plan.iterations)
+        learner, metrics = self.agent.learn(train.learner, rollout, k_learn, lr_scale)
         # Only now: how probable the choices were follows from what the policy saw when it made them.
         learner = self.agent.observe(learner, rollout.obs, rollout.achieved_goal)
-        return train.replace(env=env, learner=learner), metrics
+        average, decay = train.average, self.plan.config.policy_ema
+        if decay > 0:
+            average = averaged(average, learner, decay)
+        return train.replace(env=env, learner=learner, average=average), metrics
 
     def collect(self, train: TrainState, key: Key) -> tuple[EnvState, Rollout]:
         """One unroll of the exploring policy."""
