@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from homing import load
 from homing.config.recipes import recipe_for, recipes
 
 ROOT = Path(__file__).parent.parent
@@ -105,7 +106,7 @@ def _recipes() -> dict[str, str]:
             found = rows(recipe.result)
             cells = [
                 f"{recipe.env.replace('_', ' ').title()} (`{recipe.env}`)",
-                recipe.agent.upper(),
+                recipe.agent.upper() + ("" if recipe.reward == "sparse" else f", {recipe.reward} reward"),
                 str(len({row["seed"] for row in found})),
                 _count(max(row["step"] for row in found), 2),
                 _percent(at_the_end(recipe.result, "eval/success_any")),
@@ -113,9 +114,13 @@ def _recipes() -> dict[str, str]:
             ]
             lines.append(f"| {' | '.join(cells)} |")
     near = at_the_end("learn_crl_ant_paper_50M_h200.jsonl", "eval/time_near_goal")
+    humanoid = "learn_srl_humanoid_h200.jsonl"
     dense = "learn_ppo_dense_ant_h200.jsonl"
     return {
         "recipe_rows": "\n".join(lines),
+        "srl_humanoid_success": _percent(at_the_end(humanoid, "eval/success_any")),
+        "humanoid_before": _count(load("humanoid").card["step"], 2),
+        "srl_humanoid_steps": _count(max(row["step"] for row in rows(humanoid)), 2),
         "paper_near": _percent(near),
         "dense_success": _percent(at_the_end(dense, "eval/success_any")),
         "dense_steps": _count(max(row["step"] for row in rows(dense)), 2),
@@ -173,7 +178,10 @@ def _percent(value: float) -> str:
 
 
 def _count(value: float, digits: int = 3) -> str:
-    return f"{value / 1e6:#.{digits}g} M".replace(". ", " ") if value >= 1e6 else f"{value / 1e3:.0f} k"
+    if value < 1e6:
+        return f"{value / 1e3:.0f} k"
+    millions = value / 1e6
+    return f"{millions:.0f} M" if millions >= 10**digits else f"{millions:#.{digits}g} M".replace(". ", " ")
 
 
 def texts() -> dict[str, str]:

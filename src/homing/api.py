@@ -54,7 +54,7 @@ def train(
     eval_env: str | None = None,
     episode_length: int | None = None,
     physics: str | None = None,
-    reward: str = "sparse",
+    reward: str | None = None,
     env_options: Mapping[str, Any] | None = None,
     data: str | Path | None = None,
     init_from: str | Path | None = None,
@@ -72,7 +72,7 @@ def train(
     out:         a new folder; runs/<env>-<agent>-<time> by default
     eval_env:    evaluate in this environment instead of `env`
     episode_length: steps of an episode; 1000 by default, best may have its own
-    reward:      sparse, or dense where the environment's body has one
+    reward:      sparse, or dense where the environment's body has one; sparse by default, best may have its own
     env_options: settings of body, task or arena by dotted name, `{"task.within": 0.3}`
     data:        learn from this dataset (.npz) instead of collecting
     init_from:   start with the parameters of this run, policy file or shipped policy, with new optimisers
@@ -102,8 +102,11 @@ def train(
         own: dict[str, Any] = dict(recipe.settings)
         length = own.pop("episode_length", None)
         episode_length = length if episode_length is None else episode_length
-        changes = {**own, **changes}
+        # Of a network, single settings may be given.
+        changes = {**own, **{name: _joined(own.get(name), value) for name, value in changes.items()}}
         env_options = {**recipe.env_options, **(env_options or {})}
+        reward, init_from = reward or recipe.reward, init_from or recipe.init_from
+        eval_env, env = eval_env or recipe.run.get("eval_env"), recipe.train_env or env
     config = run_config(
         agent,
         env,
@@ -113,12 +116,18 @@ def train(
         eval_env=eval_env,
         episode_length=RunConfig.episode_length if episode_length is None else episode_length,
         physics=physics,
-        reward=reward,
+        reward="sparse" if reward is None else reward,
         env_options={} if env_options is None else env_options,
         data=None if data is None else DataFile(str(Path(data).absolute())),
         init_from=None if init_from is None else str(init_from),
     )
     return train_config(config, out, make_progress(quiet), cpu=cpu, devices=devices)
+
+
+def _joined(base: Any, changes: Any) -> Any:
+    """Two mappings, of which the second counts; else the second value."""
+    both = isinstance(base, Mapping) and isinstance(changes, Mapping)
+    return {**base, **changes} if both else changes
 
 
 def train_config(

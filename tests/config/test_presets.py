@@ -89,3 +89,14 @@ def test_training_may_cut_episodes_and_evaluation_does_not(asked, limit, trained
     first = lambda key: parts.env.reset(key).replace(steps=steps)
     after = jax.jit(lambda key: parts.env.step(first(key), jnp.zeros((4, 2))))(jax.random.key(0))
     assert after.truncated.tolist() == [False, False, False, True]
+
+
+def test_single_settings_of_a_network_change_that_of_the_preset():
+    whole = preset("ppo", "dense").agent.actor_net
+    changed = run_config("ppo", "reacher", preset_name="dense", changes={"actor_net": {"depth": 5}}).settings
+    assert changed.actor_net == dataclasses.replace(whole, depth=5)
+    assert changed.value_net == preset("ppo", "dense").agent.value_net
+    with pytest.raises(UnknownNameError, match="did you mean 'width'"):
+        run_config("ppo", "reacher", changes={"actor_net": {"widht": 5}})
+    with pytest.raises(ConfigError, match="residual blocks have four layers"):
+        run_config("crl", "reacher", changes={"critic_net": {"residual": "blocks", "depth": 3}})

@@ -41,7 +41,8 @@ def test_every_environment_has_a_recipe_with_large_evaluations_that_says_if_it_w
 
 def test_a_recipe_without_a_recorded_run_says_so(capsys):
     code, out, _ = command(capsys, "recipes")
-    rows = [line for line in out.splitlines() if " srl " in line or " crl " in line]
+    rows = [line for line in out.splitlines() if any(f" {agent} " in line for agent in ("srl", "crl", "ppo"))]
+    rows = [row for row in rows if "│" in row]
     assert code == 0 and len(rows) == len(recipes())
     assert "all others" in rows[-1]
     for recipe, row in zip(recipes(), rows, strict=True):
@@ -104,6 +105,57 @@ def test_best_has_the_environment_options_of_its_recipe_beside_given_ones(monkey
     homing.train("best", "ant_u4_maze", env_options={"goals.hold": 5}, quiet=True)
     assert [run.env_options["goals.hold"] for run in seen] == [30, 5]
     assert all(run.env_options["goals.renew"] == "reached" for run in seen)
+
+
+def test_a_recipe_may_train_elsewhere_with_rewards_and_from_a_shipped_policy(monkeypatch, capsys):
+    from homing.cli.train import arranged
+    from homing.policies import shipped_names
+
+    recipe = recipe_for("humanoid_u_maze")
+    assert (recipe.agent, recipe.reward, recipe.init_from) == ("ppo", "dense", "humanoid")
+    assert recipe.init_from in shipped_names()
+    args, chosen = arranged(["best", "humanoid_u_maze", "--seeds", "2"])
+    assert chosen == ("ppo", "dense", "humanoid_u_maze_anywhere")
+    value = lambda flag: args[args.index(flag) + 1]
+    assert args[:2] == ["ppo", "humanoid_u_maze_anywhere"]
+    assert value("--eval-env") == "humanoid_u_maze" and value("--reward") == "dense"
+    assert value("--init-from") == "humanoid" and value("--actor-net.width") == "128"
+    assert "body.any_heading=false" in args
+    assert "dense reward, in humanoid_u_maze_anywhere, from the shipped policy humanoid" in recipe.summary
+    assert recipe.command.startswith("homing train ppo humanoid_u_maze_anywhere --preset dense")
+
+    given = [
+        "--reward",
+        "sparse",
+        "--init-from",
+        "x",
+        "--actor-net.width",
+        "64",
+        "--eval-env",
+        "humanoid_big_maze",
+    ]
+    args, _ = arranged(["best", "humanoid_u_maze", *given])
+    for flag, chosen in zip(given[::2], given[1::2], strict=True):
+        assert args.count(flag) == 1 and args[args.index(flag) + 1] == chosen
+
+    seen = []
+    monkeypatch.setattr("homing.api.train_config", lambda config, *_, **__: seen.append(config))
+    homing.train("best", "humanoid_u_maze", quiet=True)
+    homing.train(
+        "best", "humanoid_u_maze", reward="sparse", init_from="x", actor_net={"width": 64}, quiet=True
+    )
+    homing.train("best", "ant", quiet=True)
+    whole, changed, plain = seen
+    assert (whole.env, whole.eval_env) == ("humanoid_u_maze_anywhere", "humanoid_u_maze")
+    assert (whole.reward, whole.init_from, whole.settings.actor_net.width) == ("dense", "humanoid", 128)
+    assert (changed.reward, changed.init_from) == ("sparse", "x")
+    assert (changed.settings.actor_net.width, changed.settings.actor_net.depth) == (64, 3)
+    assert (plain.env, plain.eval_env, plain.reward, plain.init_from) == ("ant", None, "sparse", None)
+
+
+def test_the_plan_names_the_recipe_of_the_environment_that_was_asked_for(capsys):
+    code, out, _ = command(capsys, "train", "best", "humanoid_u_maze", "--seeds", "1", "--cpu", "--dry-run")
+    assert code == 0 and recipe_for("humanoid_u_maze").summary in out.replace("\n", " ")
 
 
 def test_best_has_the_settings_of_its_recipe_where_none_are_given(monkeypatch):

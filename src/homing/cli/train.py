@@ -107,11 +107,20 @@ def arranged(args: Sequence[str]) -> tuple[list[str], tuple[str, str, str | None
         given = {arg.partition("=")[0].lstrip("-").replace("-", "_") for arg in rest if arg.startswith("--")}
         given |= {"total_steps"} if "steps" in given else set()
         options, rest = without("--env-option", rest)
-        names = [recipe.agent, *names[1:]]
+        names = [recipe.agent, recipe.train_env or names[1], *names[2:]]
         rest = [*recipe.flags(given), *rest, *recipe.option_flags(options)]
     agent = names[0] if names else "crl"
     env = names[1] if len(names) > 1 else None
     return [*names, *rest], (agent, value_of("--preset", rest) or DEFAULT, env)
+
+
+def _best_of(args: list[str]) -> str | None:
+    """The environment whose recipe is asked for, None for an agent of another name."""
+    from homing.agents import agent_names
+    from homing.config.recipes import BEST
+
+    names, _ = split(args, all_flags(), (*agent_names(), BEST))
+    return names[1] if names[:1] == [BEST] and len(names) > 1 else None
 
 
 def _check_names(names: Sequence[str], agents: Sequence[str]) -> None:
@@ -142,9 +151,9 @@ def all_flags() -> dict[str, int]:
 
 def train(args: list[str]) -> None:
     """`homing train`: parse, check, train, print the result."""
-    from homing.config.recipes import BEST, recipe_for
+    from homing.config.recipes import recipe_for
 
-    given, (args, chosen) = args, arranged(args)
+    best, (args, chosen) = _best_of(args), arranged(args)
     hide_absent(TrainArguments)
     kind = train_arguments(*chosen)
     about = f"Train an agent, many seeds in one program. {ABOUT_IMPORT}"
@@ -156,8 +165,8 @@ def train(args: list[str]) -> None:
     config = _config(asked, steps is not None)
     if asked.out is not None:
         check_folder("--out", asked.out)
-    if given.count(BEST) > args.count(BEST) and not asked.quiet:
-        print(f"best    {recipe_for(asked.env).summary}", flush=True)
+    if best is not None and not asked.quiet:
+        print(f"best    {recipe_for(best).summary}", flush=True)
     _train(asked, config)
 
 

@@ -37,10 +37,16 @@ class Recipe:
     env: str
     agent: str
     preset: str
-    settings: Mapping[str, int | float] = dataclasses.field(default_factory=dict)
-    """What differs from the preset, by the names of flags with underscores."""
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """What differs from the preset, by the names of flags with underscores; of a network, a table of its settings."""
     env_options: Mapping[str, int | float | str] = dataclasses.field(default_factory=dict)
     """Settings of the environment in training, by dotted name."""
+    reward: str = "sparse"
+    """What agents that learn from rewards are paid."""
+    train_env: str | None = None
+    """Where it trains, if that is another environment; evaluations are in `env`."""
+    init_from: str | None = None
+    """The shipped policy whose parameters it starts with."""
     result: str | None = None
     """The recorded run, a file under results/ of the repository."""
     reached: Reached | None = None
@@ -48,32 +54,57 @@ class Recipe:
     @property
     def command(self) -> str:
         """The command that trains by this recipe."""
-        return " ".join(["homing train", self.agent, self.env, *self.flags(), *self.option_flags()])
+        env = self.train_env or self.env
+        return " ".join(["homing train", self.agent, env, *self.flags(), *self.option_flags()])
 
     def flags(self, given: Container[str] = ()) -> list[str]:
         """Flags of `homing train` for the preset and the settings of training, without those of `given` names."""
         found = ["--preset", self.preset]
-        for name, value in self.settings.items():
-            if name not in given:
-                found += [f"--{name.replace('_', '-')}", str(value)]
+        for name, value in {**self.run, **self.settings}.items():
+            parts = {name: value}
+            if isinstance(value, Mapping):  # of a network
+                parts = {f"{name}.{part}": setting for part, setting in value.items()}
+            for flag, setting in parts.items():
+                if flag not in given:
+                    found += [f"--{flag.replace('_', '-')}", _text(setting)]
         return found
 
     def option_flags(self, given: Sequence[str] = ()) -> list[str]:
         """`--env-option` and the recipe's options; `given` ones, NAME=VALUE each, take their places."""
         own = {name: value for name, _, value in (option.partition("=") for option in given)}
-        merged = {name: str(value) for name, value in self.env_options.items()} | own
+        merged = {name: _text(value) for name, value in self.env_options.items()} | own
         return ["--env-option", *(f"{name}={value}" for name, value in merged.items())] if merged else []
+
+    @property
+    def run(self) -> dict[str, str]:
+        """Settings of the run beside the agent's and the loop's, by the names of flags with underscores."""
+        found = {} if self.reward == "sparse" else {"reward": self.reward}
+        if self.train_env is not None:
+            found["eval_env"] = self.env
+        return found if self.init_from is None else found | {"init_from": self.init_from}
 
     @property
     def summary(self) -> str:
         """Agent, preset and what they reached, or that nobody has measured it."""
-        chosen, r = f"{self.agent}, preset {self.preset}", self.reached
+        parts = [
+            self.agent,
+            f"preset {self.preset}",
+            "" if self.reward == "sparse" else f"{self.reward} reward",
+            "" if self.train_env is None else f"in {self.train_env}",
+            "" if self.init_from is None else f"from the shipped policy {self.init_from}",
+        ]
+        chosen, r = ", ".join(part for part in parts if part), self.reached
         if r is None:
             return f"{chosen}; {UNMEASURED}"
         return (
             f"{chosen}; reached {r.success_any:.1%} success and {r.time_near_goal:.1%} of the time near the goal "
             f"({r.seeds} seeds, {r.steps / 1e6:.3g} M steps)"
         )
+
+
+def _text(value: Any) -> str:
+    """A value as a flag takes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @cache

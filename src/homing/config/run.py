@@ -14,6 +14,7 @@ from homing.config.offpolicy import COLLECTION, TrainConfig, offline
 from homing.config.presets import preset, train_kind
 from homing.envs.registry import resolve
 from homing.errors import ConfigError, HomingError, shown, unknown
+from homing.networks import NetConfig
 from homing.values import plain
 
 MAX_SEED = bounds.SEED.high
@@ -168,10 +169,22 @@ def run_config(
     for name, value in (changes or {}).items():
         owned.setdefault(_owner(parts, name), {})[name] = value
     for owner, values in owned.items():  # all at once: one alone may not go with the preset's others
+        values = {name: _whole_net(getattr(parts[owner], name), value) for name, value in values.items()}
         parts[owner] = dataclasses.replace(parts[owner], **values)
         bounds.check(parts[owner])  # also where a user's own config does not check itself
     fields.setdefault("imports", plugins.modules_for(agent, (env, fields.get("eval_env"))))
     return RunConfig(agent=agent, env=env, seeds=seeds, preset=preset_name, **parts, **fields)
+
+
+def _whole_net(preset_net: Any, value: Any) -> Any:
+    """A network of the preset with some settings changed, where `value` is a mapping of them."""
+    if not isinstance(preset_net, NetConfig) or not isinstance(value, Mapping):
+        return value
+    known = [field.name for field in dataclasses.fields(NetConfig)]
+    for name in value:
+        if name not in known:
+            raise unknown("setting of a network:", name, known)
+    return dataclasses.replace(preset_net, **value)
 
 
 def check_offline_changes(names: Iterable[str]) -> None:
