@@ -21,6 +21,7 @@ PROMISES = {
     "ant_u4_maze": 0.75,
     "ant_big_maze": 0.75,
     "humanoid": 0.75,
+    "humanoid_u_maze": 0.75,
     "arm_reach": 0.95,
 }
 # Of these, less is reached in an evaluation where a fall ends a chain, as on the page it does not.

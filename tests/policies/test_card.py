@@ -67,6 +67,15 @@ def test_the_page_of_a_card_names_both_numbers():
     assert "Stricter" not in markdown("walk", {**CARD, "chain": CHAIN}, 1)
 
 
+def test_the_page_of_a_card_names_rewards_and_what_the_run_started_with():
+    config = {"reward": "dense", "init_from": "walker", "episode_length": 1000, "env": "walk"}
+    text = markdown("walk", {**CARD, "changed": {"lr": 0.1}, "config": config}, 1)
+    assert "| changed settings | `lr` 0.1, `reward` dense, `init_from` walker |" in text
+    plain = {"reward": "sparse", "init_from": None, "episode_length": 200}
+    text = markdown("walk", {**CARD, "changed": {"lr": 0.1}, "config": plain}, 1)
+    assert "| changed settings | `lr` 0.1, `episode_length` 200 |" in text
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

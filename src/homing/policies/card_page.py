@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -85,9 +86,10 @@ def _rows(scores: Sequence[Mapping[str, Any]], first: Sequence[str]) -> list[str
 def _differences(card: Mapping[str, Any]) -> str:
     if "changed" not in card:
         return ""
-    lines, length = dict(card["changed"]), card.get("config", {}).get("episode_length")
-    if length not in (None, RunConfig.episode_length):
-        lines["episode_length"] = length
+    config = card.get("config", {})
+    own = {name: config.get(name) for name in ("episode_length", "reward", "init_from")}
+    usual = {field.name: field.default for field in dataclasses.fields(RunConfig) if field.name in own}
+    lines = card["changed"] | {name: value for name, value in own.items() if value not in (None, usual[name])}
     show = lambda v: f"{v:.4g}" if isinstance(v, float) else str(v)
     return ", ".join(f"{_code(name)} {show(value)}" for name, value in lines.items())
 
