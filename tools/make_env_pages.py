@@ -251,8 +251,8 @@ def results(ids: Sequence[str]) -> str:
         parts.append(f"No recorded training yet: {', '.join(f'`{id}`' for id in missing)}.")
     commands: dict[str, list[str]] = {}
     for recipe in map(recipe_for, ids):
-        command = re.sub(rf"(?<= ){re.escape(recipe.env)}(?=_anywhere| |$)", "ENV", recipe.command)
-        commands.setdefault(command, []).append(recipe.env)
+        alike = recipe.command.replace(f" {recipe.env}", " ENV", 1)
+        commands.setdefault(recipe.command if recipe.train_env else alike, []).append(recipe.env)
     lines = [
         f"- {', '.join(f'`{env}`' for env in envs)}: `homing train best ENV` is `{command}`."
         for command, envs in commands.items()
