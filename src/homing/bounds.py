@@ -88,6 +88,8 @@ BOUNDS: dict[str, dict[str, Range]] = {
         "future_ratio": UNIT,
         "current_ratio": UNIT,
         "far_ratio": UNIT,
+        "waypoint_ratio": UNIT,
+        "waypoint_gamma": Range(0, 1, above=True, below=True),
         "episode_ratio": UNIT,
         "horizon": Range(1, 100_000),
         "hazard_bins": Range(1, 100_000),

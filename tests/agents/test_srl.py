@@ -472,3 +472,47 @@ def test_a_dwell_that_no_episode_can_show_is_refused():
 def test_more_points_than_steps_of_a_dwell_are_refused():
     with pytest.raises(ConfigError, match=r"goal_points 5 do not fit into a dwell of 4 .* raise dwell to 5"):
         dataclasses.replace(SMALL, dwell=4, goal_points=5)
+
+
+def line_to_the_end() -> tuple[ReplayView, TransitionIndex]:
+    """The line with one commanded goal, its end."""
+    view, index = line_view([0] * 9 + [1], [0] * 10)
+    return dataclasses.replace(view, buffer=view.buffer.replace(goal=jnp.full_like(view.buffer.goal, 10))), index
+
+
+def test_waypoints_judge_a_policy_that_is_told_a_goal_beyond_them():
+    view, index = line_to_the_end()
+    first = jax.tree.map(lambda x: np.repeat(x[:1], 4000), index)
+    draw = lambda **settings: jax.jit(
+        lambda index, key: SRL(dataclasses.replace(SMALL, **settings), Line()).sample(view, index, key)
+    )(first, jax.random.key(5))
+    plain, batch = draw(), draw(waypoint_ratio=0.5, waypoint_gamma=0.5)
+    assert plain.way is None
+    np.testing.assert_array_equal(plain.goal, batch.goal, err_msg="goals of the critic are the same")
+    told, judged = np.asarray(batch.way.goal)[:, 0, 0], np.asarray(batch.way.goal)[:, 1, 0]
+    own = np.asarray(batch.goal)[:, 0, 0]
+    assert np.mean((told == own) & (judged == own)) == pytest.approx(0.5, abs=0.1)
+    others = (told != own) | (judged != own)
+    assert np.all(told[others] >= judged[others])
+    assert np.mean(judged[others]) < np.mean(told[others]) - 2
+
+
+def test_the_policy_learns_from_waypoints_and_the_critic_does_not():
+    view, index = line_to_the_end()
+    learner = any_learner(SRL(SMALL, Line()))
+
+    def updated(ratio):
+        agent = SRL(dataclasses.replace(SMALL, waypoint_ratio=ratio), Line())
+
+        def update(learner, k_batch, k_noise):
+            batch, noise = agent.sample(view, index, k_batch), agent.draw(k_noise, len(index.position))
+            fit, metrics = agent.update(learner, batch, noise, UpdateContext())
+            return fit.params, metrics
+
+        return jax.jit(update)(learner, jax.random.key(1), jax.random.key(2))
+
+    (plain, before), (ways, after) = updated(0.0), updated(1.0)
+    same = jax.tree.map(lambda a, b: bool(np.array_equal(a, b)), plain, ways)
+    assert all(jax.tree.leaves([same["head"], same["nets"]["phi"], same["nets"]["psi"]]))
+    assert not all(jax.tree.leaves(same["nets"]["actor"]))
+    assert set(before) == set(after)

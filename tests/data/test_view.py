@@ -319,3 +319,38 @@ def test_goals_do_not_depend_on_whether_a_ratio_is_known_while_tracing(stored, r
         with jax.debug_key_reuse(False):
             plain = jax.jit(lambda drawn=drawn, values=values: drawn.__wrapped__(*values))()
             np.testing.assert_array_equal(plain, drawn(*map(np.float32, values)))
+
+
+def test_waypoints_lie_on_the_way_to_a_goal_of_the_same_command():
+    """A walker achieves 1, 2, … 10; at the sixth step another goal is commanded."""
+    steps, commanded = 10, np.float32([[5.0]] * 5 + [[10.0]] * 5)[:, None]
+    achieved = np.arange(1, steps + 1, dtype=np.float32)[:, None, None]
+    ended = np.arange(steps)[:, None] == steps - 1
+    segment = Segment(
+        obs=Obs(state=achieved - 1, goal=commanded),
+        action=achieved,
+        achieved_goal=achieved,
+        reward=np.zeros((steps, 1), np.float32),
+        discount=np.ones((steps, 1), np.float32),
+        last=ended,
+    )
+    stored = replay.recorded(segment, BufferShape(1, steps, 1, 1, 1, 1), steps)
+    position = np.repeat(np.arange(steps, dtype=np.int32), 500)
+
+    @jax.jit
+    def drawn(position, key):
+        env = jnp.zeros_like(position)
+        remaining = replay.remaining(stored.buffer, stored.episodes, position, env)
+        index = TransitionIndex(position, env, remaining)
+        return ReplayView(stored.buffer, stored.episodes, REWARDS).waypoints(index, key, 0.8)
+
+    far, near, on_the_way = (np.asarray(x).reshape(steps, -1) for x in drawn(position, jax.random.key(0)))
+    for row in range(steps):
+        until = 5 if row < 5 else 10  # where the command ends
+        np.testing.assert_array_equal(on_the_way[row], near[row] <= until)
+        assert set(near[row]) == set(range(row + 1, steps + 1)), "by a geometric law to the episode's end"
+        on = on_the_way[row]
+        assert np.all((far[row] >= near[row])[on]) and np.all((far[row] <= until)[on])
+        # Goals beyond the end of the command are the commanded one.
+        assert set(far[row][on]) == set(range(row + 1, until + 1))
+    assert np.mean(far[0] == 5) > 0.5 > np.mean(far[5] == 10)

@@ -65,6 +65,10 @@ class ReplayView(Protocol):
         """
         ...
 
+    def waypoints(self, index: TransitionIndex, key: Key, gamma: float) -> tuple[Array, Array, Array]:
+        """A goal of the own future, one on the way there, and whether both were achieved for the same command."""
+        ...
+
     def states(self, index: TransitionIndex, offset: Array | int = 0) -> Array:
         """States `offset` steps later in the same episode; past its end, the last stored."""
         ...

@@ -13,14 +13,14 @@ from jax import lax
 from homing import bounds
 from homing.agents.base import OffPolicyAgent, ReplayView, SpaceSpec
 from homing.agents.gaussian import mean_and_log_std, squash, squashed_sample, temperature_loss
-from homing.agents.survival_batch import SRLBatch, labelled
+from homing.agents.survival_batch import SRLBatch, labelled, way_goals
 from homing.errors import ConfigError
 from homing.losses import survival
 from homing.losses.energies import ENERGIES
 from homing.losses.survival import weighted_mean as _mean
 from homing.networks import Fit, Member, NetConfig, Stack, adam
 from homing.networks.survival_head import Prediction, SurvivalHead
-from homing.types import Array, Key, Metrics, Obs, Relabel, TransitionIndex, UpdateContext
+from homing.types import Array, Key, Metrics, Obs, Relabel, TransitionIndex, UpdateContext, is_static
 
 # Transitions whose pairs are kept apart: four groups in a batch of 1024 are as many pairs as one batch of 512 has.
 PAIRED = 256
@@ -45,6 +45,11 @@ class SRLConfig:
     episode_ratio: float = 0.0
     """Fraction of goals achieved at any step of the transition's episode, earlier ones included; the rest are goals
     achieved by random transitions."""
+    waypoint_ratio: float = 0.0
+    """Fraction of transitions in which the policy is told a goal of the own future and judged by the time to a nearer
+    one on the way there."""
+    waypoint_gamma: float = 0.97
+    """Waypoints lie k steps ahead with probability ∝ γ^k."""
     horizon: int = 1000
     """Steps after which an unreached goal counts as not reached."""
     hazard_bins: int = 128
@@ -178,7 +183,7 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
 
     def sample(self, replay: ReplayView, index: TransitionIndex, key: Key) -> SRLBatch:
         config, goal = self.config, self.goals(replay, index, key)
-        return labelled(
+        batch = labelled(
             replay,
             index,
             goal,
@@ -190,6 +195,11 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
             path=self.path,
             true_censoring=config.true_censoring,
         )
+        if is_static(config.waypoint_ratio, 0):
+            return batch
+        k_way = jax.random.fold_in(key, 1)
+        way = way_goals(replay, index, k_way, batch.goal[:, 0], config.waypoint_ratio, config.waypoint_gamma)
+        return batch.replace(way=Obs(batch.obs.state, way))
 
     def goals(self, replay: ReplayView, index: TransitionIndex, key: Key) -> Array:
         """Goals from the own future, near and far, the present, the whole episode and random transitions.
@@ -225,16 +235,18 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
 
     def _loss(self, params: Any, batch: SRLBatch, noise: Array) -> tuple[Array, Metrics]:
         state, goal = batch.obs.state, batch.obs.goal
+        # The policy is to hold the first point of a sequence.
+        commanded, judged = (goal[:, 0],) * 2 if batch.way is None else (batch.way.goal[:, i] for i in (0, 1))
         phi, psi, head = self.nets(
             params["nets"],
             phi=_join(state, batch.action),
             psi=goal.reshape(len(goal), -1),
-            actor=_join(state, goal[:, 0]),
+            actor=_join(state, commanded),
         )
         action, log_prob = squash(*mean_and_log_std(head), noise)
         critic_loss, metrics = self._critic_loss(params, phi, psi, batch)
-        # The policy is to hold the first point of a sequence.
-        place = psi if len(self.path) == 1 else self._encoded_place(params, goal[:, 0])
+        same = batch.way is None and len(self.path) == 1
+        place = psi if same else self._encoded_place(params, judged)
         actor_loss, actor_metrics = self._actor_loss(params, state, action, log_prob, place, batch)
         alpha_loss, alpha_metrics = temperature_loss(params["log_alpha"], log_prob, self.target_entropy)
         return critic_loss + actor_loss + alpha_loss, metrics | actor_metrics | alpha_metrics

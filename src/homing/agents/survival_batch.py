@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
 from homing.agents.base import ReplayView
 from homing.losses import survival
-from homing.types import Array, FirstReach, Obs, TransitionIndex
+from homing.types import Array, FirstReach, Key, Obs, TransitionIndex
 
 
 class SRLBatch(struct.PyTreeNode):
@@ -27,6 +28,7 @@ class SRLBatch(struct.PyTreeNode):
     observed: Array  # [B, bins] bool
     fails: Array  # [B] float32: the episode terminates within the horizon
     steps_to_termination: Array  # [B]
+    way: Obs | None = None  # [B, 2, goal_dim] goals: what the policy is told, and the nearer one it is judged by
 
 
 def labelled(
@@ -71,3 +73,16 @@ def labelled(
         fails=fails.astype(jnp.float32),
         steps_to_termination=replay.steps_to_termination(index),
     )
+
+
+def way_goals(
+    replay: ReplayView, index: TransitionIndex, key: Key, goal: Array, ratio: float, gamma: float
+) -> Array:
+    """Goals [B, 2, goal_dim] that the policy is told and judged by: two of the own future, the nearer one second.
+
+    With probability 1 − `ratio`, or where no nearer one is on the way, both are `goal` [B, goal_dim].
+    """
+    k_way, k_ratio = jax.random.split(key)
+    far, near, together = replay.waypoints(index, k_way, gamma)
+    chosen = together & jax.random.bernoulli(k_ratio, ratio, together.shape)
+    return jnp.where(chosen[:, None, None], jnp.stack([far, near], axis=1), goal[:, None])

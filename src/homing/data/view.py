@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from homing.data import replay
-from homing.data.relabel import GOAL_SAMPLERS
+from homing.data.relabel import GOAL_SAMPLERS, geometric_offset
 from homing.data.replay import EpisodeIndex, ReplayBuffer
 from homing.errors import unknown
 from homing.types import Array, Batch, FirstReach, Key, Obs, Relabel, TransitionIndex, is_static
@@ -146,6 +146,27 @@ class ReplayView:
         # A transition stores what its action achieves: one step ahead is its own entry.
         later = self.read(self.buffer.achieved_goal, window, jnp.maximum(ahead - 1, 0))
         return jnp.where((ahead == 0)[:, None], self.achieved_now(index)[:, None], later)
+
+    def waypoints(self, index: TransitionIndex, key: Key, gamma: float) -> tuple[Array, Array, Array]:
+        """A goal of the own future, one on the way there, [B, goal_dim] each, and whether it is on the way [B].
+
+        The waypoint lies k steps ahead, P(k) ∝ γ^k, the goal at a uniformly drawn step from there on. Where another goal
+        was commanded by then, the commanded one, which was reached before that, takes its place. A waypoint that was
+        achieved for another command is not on the way.
+        """
+        k_near, k_far = jax.random.split(key)
+        near = geometric_offset(k_near, index.remaining, gamma)
+        far = jax.random.randint(k_far, near.shape, near, index.remaining + 1, jnp.int32)
+        commanded = self.read(self.buffer.goal, index)
+
+        def for_the_same(offset: Array) -> Array:
+            return jnp.all(self.read(self.buffer.goal, index, offset - 1) == commanded, axis=-1)
+
+        def achieved(offset: Array) -> Array:
+            return self.read(self.buffer.achieved_goal, index, offset - 1)
+
+        goal = jnp.where(for_the_same(far)[:, None], achieved(far), commanded)
+        return goal, achieved(near), for_the_same(near)
 
     def states(self, index: TransitionIndex, offset: Array | int = 0) -> Array:
         """States [B, state_dim], `offset` steps later in the same episode."""
