@@ -90,6 +90,10 @@ class SRLConfig:
     """Learning rate of the temperature α."""
     entropy_target: float = -0.5
     """Target entropy of the policy for each action dimension."""
+    entropy_target_final: float | None = None
+    """Target entropy at the end of the run, approached linearly; by default it does not change."""
+    exploration_noise: float = 0.0
+    """Standard deviation of noise on the actions of exploring environments, beside the policy's own."""
     normalise_observations: bool = False
     """Normalise states and goals by their running mean and standard deviation."""
 
@@ -126,6 +130,8 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
         self.radii = survival.nested_radii(self.radius)
         self.action_size = config.chunk * spec.action_dim
         self.target_entropy = config.entropy_target * self.action_size
+        final = config.entropy_target if config.entropy_target_final is None else config.entropy_target_final
+        self.entropy_change = (final - config.entropy_target) * self.action_size
         self.edges = survival.time_bins(config.horizon, config.hazard_bins)
         self.occupancy_edges = survival.time_bins(config.horizon, config.occupancy_bins)
         self.path = survival.even_steps(config.dwell, config.goal_points)
@@ -152,7 +158,14 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
     def act(self, learner: Fit, obs: Obs, key: Key, *, explore: bool) -> Array:
         head = self.nets(learner.params["nets"], actor=_join(obs.state, obs.goal))
         mean, log_std = mean_and_log_std(*head)
-        return squashed_sample(mean, log_std, key)[0] if explore else jnp.tanh(mean)
+        if not explore:
+            return jnp.tanh(mean)
+        noise = self.config.exploration_noise
+        if is_static(noise, 0):
+            return squashed_sample(mean, log_std, key)[0]
+        k_policy, k_noise = jax.random.split(key)
+        action = squashed_sample(mean, log_std, k_policy)[0]
+        return jnp.clip(action + noise * jax.random.normal(k_noise, action.shape, action.dtype), -1, 1)
 
     def value(self, learner: Fit, obs: Obs, action: Array) -> Array:
         """−Σ γ^k S(k) [...]: minus the discounted expected number of steps until the goal is reached."""
@@ -231,9 +244,10 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
             "head": jnp.asarray(critic, jnp.float32),
             "log_alpha": jnp.asarray(scale * config.alpha_lr, jnp.float32),
         }
-        return adam(learner, lambda params: self._loss(params, batch, draws), rates)
+        target = self.target_entropy + context.progress * self.entropy_change
+        return adam(learner, lambda params: self._loss(params, batch, draws, target), rates)
 
-    def _loss(self, params: Any, batch: SRLBatch, noise: Array) -> tuple[Array, Metrics]:
+    def _loss(self, params: Any, batch: SRLBatch, noise: Array, target_entropy: Array | float) -> tuple[Array, Metrics]:
         state, goal = batch.obs.state, batch.obs.goal
         # The policy is to hold the first point of a sequence.
         commanded, judged = (goal[:, 0],) * 2 if batch.way is None else (batch.way.goal[:, i] for i in (0, 1))
@@ -248,7 +262,7 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
         same = batch.way is None and len(self.path) == 1
         place = psi if same else self._encoded_place(params, judged)
         actor_loss, actor_metrics = self._actor_loss(params, state, action, log_prob, place, batch)
-        alpha_loss, alpha_metrics = temperature_loss(params["log_alpha"], log_prob, self.target_entropy)
+        alpha_loss, alpha_metrics = temperature_loss(params["log_alpha"], log_prob, target_entropy)
         return critic_loss + actor_loss + alpha_loss, metrics | actor_metrics | alpha_metrics
 
     def _critic_loss(self, params: Any, phi: Array, psi: Array, batch: SRLBatch) -> tuple[Array, Metrics]:
