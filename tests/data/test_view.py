@@ -342,15 +342,15 @@ def test_waypoints_lie_on_the_way_to_a_goal_of_the_same_command():
         env = jnp.zeros_like(position)
         remaining = replay.remaining(stored.buffer, stored.episodes, position, env)
         index = TransitionIndex(position, env, remaining)
-        return ReplayView(stored.buffer, stored.episodes, REWARDS).waypoints(index, key, 0.8)
+        return ReplayView(stored.buffer, stored.episodes, REWARDS).waypoints(index, key, 0.8, RADIUS)
 
     far, near, on_the_way = (np.asarray(x).reshape(steps, -1) for x in drawn(position, jax.random.key(0)))
     for row in range(steps):
         until = 5 if row < 5 else 10  # where the command ends
-        np.testing.assert_array_equal(on_the_way[row], near[row] <= until)
+        apart = (near[row] > row) & (far[row] > near[row])  # by one step, which is farther than the radius
+        np.testing.assert_array_equal(on_the_way[row], (near[row] <= until) & apart)
         assert set(near[row]) == set(range(row + 1, steps + 1)), "by a geometric law to the episode's end"
         on = on_the_way[row]
-        assert np.all((far[row] >= near[row])[on]) and np.all((far[row] <= until)[on])
         # Goals beyond the end of the command are the commanded one.
-        assert set(far[row][on]) == set(range(row + 1, until + 1))
+        assert set(far[row][on]) == set(range(row + 2, until + 1))
     assert np.mean(far[0] == 5) > 0.5 > np.mean(far[5] == 10)

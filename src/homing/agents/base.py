@@ -65,8 +65,10 @@ class ReplayView(Protocol):
         """
         ...
 
-    def waypoints(self, index: TransitionIndex, key: Key, gamma: float) -> tuple[Array, Array, Array]:
-        """A goal of the own future, one on the way there, and whether both were achieved for the same command."""
+    def waypoints(
+        self, index: TransitionIndex, key: Key, gamma: float, radius: float
+    ) -> tuple[Array, Array, Array]:
+        """A goal of the own future, one on the way there, and whether there is one, farther than `radius` from both."""
         ...
 
     def states(self, index: TransitionIndex, offset: Array | int = 0) -> Array:

@@ -48,7 +48,7 @@ class SRLConfig:
     waypoint_ratio: float = 0.0
     """Fraction of transitions in which the policy is told a goal of the own future and judged by the time to a nearer
     one on the way there."""
-    waypoint_gamma: float = 0.97
+    waypoint_gamma: float = 0.99
     """Waypoints lie k steps ahead with probability ∝ γ^k."""
     horizon: int = 1000
     """Steps after which an unreached goal counts as not reached."""
@@ -210,8 +210,9 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
         )
         if is_static(config.waypoint_ratio, 0):
             return batch
+        law = {"ratio": config.waypoint_ratio, "gamma": config.waypoint_gamma}
         k_way = jax.random.fold_in(key, 1)
-        way = way_goals(replay, index, k_way, batch.goal[:, 0], config.waypoint_ratio, config.waypoint_gamma)
+        way = way_goals(replay, index, k_way, batch.goal[:, 0], self.radius, **law)
         return batch.replace(way=Obs(batch.obs.state, way))
 
     def goals(self, replay: ReplayView, index: TransitionIndex, key: Key) -> Array:

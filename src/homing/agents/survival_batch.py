@@ -76,13 +76,20 @@ def labelled(
 
 
 def way_goals(
-    replay: ReplayView, index: TransitionIndex, key: Key, goal: Array, ratio: float, gamma: float
+    replay: ReplayView,
+    index: TransitionIndex,
+    key: Key,
+    goal: Array,
+    radius: float,
+    *,
+    ratio: float,
+    gamma: float,
 ) -> Array:
     """Goals [B, 2, goal_dim] that the policy is told and judged by: two of the own future, the nearer one second.
 
     With probability 1 − `ratio`, or where no nearer one is on the way, both are `goal` [B, goal_dim].
     """
     k_way, k_ratio = jax.random.split(key)
-    far, near, together = replay.waypoints(index, k_way, gamma)
-    chosen = together & jax.random.bernoulli(k_ratio, ratio, together.shape)
+    far, near, on_the_way = replay.waypoints(index, k_way, gamma, radius)
+    chosen = on_the_way & jax.random.bernoulli(k_ratio, ratio, on_the_way.shape)
     return jnp.where(chosen[:, None, None], jnp.stack([far, near], axis=1), goal[:, None])

@@ -147,12 +147,15 @@ class ReplayView:
         later = self.read(self.buffer.achieved_goal, window, jnp.maximum(ahead - 1, 0))
         return jnp.where((ahead == 0)[:, None], self.achieved_now(index)[:, None], later)
 
-    def waypoints(self, index: TransitionIndex, key: Key, gamma: float) -> tuple[Array, Array, Array]:
-        """A goal of the own future, one on the way there, [B, goal_dim] each, and whether it is on the way [B].
+    def waypoints(
+        self, index: TransitionIndex, key: Key, gamma: float, radius: float
+    ) -> tuple[Array, Array, Array]:
+        """A goal of the own future, one on the way there, [B, goal_dim] each, and whether there is a way [B].
 
         The waypoint lies k steps ahead, P(k) ∝ γ^k, the goal at a uniformly drawn step from there on. Where another goal
-        was commanded by then, the commanded one, which was reached before that, takes its place. A waypoint that was
-        achieved for another command is not on the way.
+        was commanded by then, the commanded one, which was reached before that, takes its place. There is no way where
+        the waypoint was achieved for another command, or where two of state, waypoint and goal are within `radius`:
+        around a goal an episode goes anywhere.
         """
         k_near, k_far = jax.random.split(key)
         near = geometric_offset(k_near, index.remaining, gamma)
@@ -165,8 +168,10 @@ class ReplayView:
         def achieved(offset: Array) -> Array:
             return self.read(self.buffer.achieved_goal, index, offset - 1)
 
+        now, waypoint = self.achieved_now(index), achieved(near)
         goal = jnp.where(for_the_same(far)[:, None], achieved(far), commanded)
-        return goal, achieved(near), for_the_same(near)
+        apart = (self.env.distance(*pair) > radius for pair in itertools.combinations((now, waypoint, goal), 2))
+        return goal, waypoint, functools.reduce(jnp.logical_and, apart, for_the_same(near))
 
     def states(self, index: TransitionIndex, offset: Array | int = 0) -> Array:
         """States [B, state_dim], `offset` steps later in the same episode."""
