@@ -45,7 +45,7 @@ SETTINGS = (
     "homing.config.offpolicy.TrainConfig",
     "homing.config.onpolicy.OnPolicyConfig",
     "homing.agents.crl.CRLConfig",
-    "homing.agents.srl.SRLConfig",
+    "homing.agents.srl_config.SRLConfig",
     "homing.agents.sac.SACConfig",
     "homing.agents.td3.TD3Config",
     "homing.agents.ppo.PPOConfig",

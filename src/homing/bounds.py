@@ -91,8 +91,6 @@ BOUNDS: dict[str, dict[str, Range]] = {
         "waypoint_ratio": UNIT,
         "waypoint_gamma": Range(0, 1, above=True, below=True),
         "episode_ratio": UNIT,
-        "entropy_target_final": Range(-1e3, 1e3),
-        "exploration_noise": Range(0, 1e3),
         "horizon": Range(1, 100_000),
         "hazard_bins": Range(1, 100_000),
         "occupancy_bins": Range(1, 100_000),

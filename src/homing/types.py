@@ -82,8 +82,6 @@ class UpdateContext(NamedTuple):
     """[] int32: updates made before this one."""
     lr_scale: Array | float = 1.0
     """[] float32: factor on all learning rates (`--lr-final-scale`)."""
-    progress: Array | float = 0.0
-    """[] float32: fraction of the run's updates that were made before."""
 
 
 class TransitionIndex(struct.PyTreeNode):

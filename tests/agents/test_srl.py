@@ -477,7 +477,9 @@ def test_more_points_than_steps_of_a_dwell_are_refused():
 def line_to_the_end() -> tuple[ReplayView, TransitionIndex]:
     """The line with one commanded goal, its end."""
     view, index = line_view([0] * 9 + [1], [0] * 10)
-    return dataclasses.replace(view, buffer=view.buffer.replace(goal=jnp.full_like(view.buffer.goal, 10))), index
+    return dataclasses.replace(
+        view, buffer=view.buffer.replace(goal=jnp.full_like(view.buffer.goal, 10))
+    ), index
 
 
 def test_waypoints_judge_a_policy_that_is_told_a_goal_beyond_them():

@@ -68,7 +68,7 @@ class ReplayView(Protocol):
     def waypoints(
         self, index: TransitionIndex, key: Key, gamma: float, radius: float
     ) -> tuple[Array, Array, Array]:
-        """A goal of the own future, one on the way there, and whether there is one, farther than `radius` from both."""
+        """A goal of the own future, one on the way there, and whether there is such a way, of more than `radius`."""
         ...
 
     def states(self, index: TransitionIndex, offset: Array | int = 0) -> Array:

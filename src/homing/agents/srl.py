@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -10,111 +9,19 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from homing import bounds
 from homing.agents.base import OffPolicyAgent, ReplayView, SpaceSpec
 from homing.agents.gaussian import mean_and_log_std, squash, squashed_sample, temperature_loss
+from homing.agents.srl_config import SRLConfig
 from homing.agents.survival_batch import SRLBatch, labelled, way_goals
-from homing.errors import ConfigError
 from homing.losses import survival
 from homing.losses.energies import ENERGIES
 from homing.losses.survival import weighted_mean as _mean
-from homing.networks import Fit, Member, NetConfig, Stack, adam
+from homing.networks import Fit, Member, Stack, adam
 from homing.networks.survival_head import Prediction, SurvivalHead
 from homing.types import Array, Key, Metrics, Obs, Relabel, TransitionIndex, UpdateContext, is_static
 
 # Transitions whose pairs are kept apart: four groups in a batch of 1024 are as many pairs as one batch of 512 has.
 PAIRED = 256
-
-DEEP = NetConfig(width=256, depth=4, layer_norm=True, residual="blocks")
-
-
-@dataclasses.dataclass(frozen=True)
-class SRLConfig:
-    """Settings of survival RL; each part of the critic has a weight and can be switched off with 0."""
-
-    gamma: float = 0.999
-    """Discount of the value −Σ γ^k P(goal not reached after k steps)."""
-    goal_gamma: float = 0.99
-    """Future goals lie k steps ahead with probability ∝ γ^k."""
-    future_ratio: float = 0.85
-    """Fraction of goals from the transition's own future."""
-    current_ratio: float = 0.05
-    """Fraction of goals that are achieved already."""
-    far_ratio: float = 0.0
-    """Fraction of goals achieved at a uniformly drawn later step of the episode: farther ones than γ^k draws."""
-    episode_ratio: float = 0.0
-    """Fraction of goals achieved at any step of the transition's episode, earlier ones included; the rest are goals
-    achieved by random transitions."""
-    waypoint_ratio: float = 0.0
-    """Fraction of transitions in which the policy is told a goal of the own future and judged by the time to a nearer
-    one on the way there."""
-    waypoint_gamma: float = 0.99
-    """Waypoints lie k steps ahead with probability ∝ γ^k."""
-    horizon: int = 1000
-    """Steps after which an unreached goal counts as not reached."""
-    hazard_bins: int = 128
-    """Bins of time with constant hazard, growing geometrically; as many as the horizon gives one for each step."""
-    occupancy_bins: int = 32
-    """Bins of time whose occupancy is learned, growing geometrically."""
-    chunk: int = 2
-    """Actions that the policy plans at once and executes open-loop."""
-    dwell: int = 1
-    """Consecutive steps at the goal that count as reaching it."""
-    goal_points: int = 1
-    """Points of the critic's goals: 1 is one place, to be held for `dwell` steps; more are a sequence that an episode
-    achieved, evenly spaced over `dwell` steps, to be followed step by step."""
-    true_censoring: bool = False
-    """Censor an unreached goal where its episode was cut; else it counts as not reached within the horizon. Episodes
-    that fell always do: with many falls and early cuts this makes goals look farther than they are."""
-    time_weight: float = 1.0
-    """Weight of the regression of ‖φ − ψ‖ to the time until the goal."""
-    separation_weight: float = 1.0
-    """Weight of the hinge that keeps pairs apart that do not reach each other."""
-    occupancy_weight: float = 1.0
-    """Weight of the occupancy of the goal, as a loss and, times the fraction of failing episodes, as a value."""
-    survival_weight: float = 0.0
-    """Weight of ln Z(s, a), the log-probability to survive a geometric horizon, in the policy's objective."""
-    representation_dim: int = 64
-    """Size of φ(s, a) and ψ(g)."""
-    encoder_net: NetConfig = DEEP
-    """φ(s, a) and ψ(g)."""
-    head_net: NetConfig = DEEP
-    """The head from both encodings to hazards and occupancies."""
-    actor_net: NetConfig = DEEP
-    """The policy."""
-    critic_lr: float = 3e-4
-    """Learning rate of encoders and head."""
-    actor_lr: float = 3e-4
-    """Learning rate of the policy."""
-    alpha_lr: float = 3e-4
-    """Learning rate of the temperature α."""
-    entropy_target: float = -0.5
-    """Target entropy of the policy for each action dimension."""
-    entropy_target_final: float | None = None
-    """Target entropy at the end of the run, approached linearly; by default it does not change."""
-    exploration_noise: float = 0.0
-    """Standard deviation of noise on the actions of exploring environments, beside the policy's own."""
-    normalise_observations: bool = False
-    """Normalise states and goals by their running mean and standard deviation."""
-
-    def __post_init__(self) -> None:
-        bounds.check(self)
-        names = ("future_ratio", "current_ratio", "far_ratio", "episode_ratio")
-        ratios = {name: getattr(self, name) for name in names}
-        # In a population some of them are traced; they were checked as plain numbers before.
-        if all(isinstance(ratio, float) for ratio in ratios.values()) and math.fsum(ratios.values()) > 1:
-            named = ", ".join(f"{name} {ratio}" for name, ratio in ratios.items())
-            raise ConfigError(f"{named}: together they are more than 1; lower some of them")
-        if self.dwell > self.horizon:
-            raise ConfigError(
-                f"dwell {self.dwell} does not fit into horizon {self.horizon}: no goal would ever count as reached; "
-                f"lower dwell to {self.horizon} or less, or raise horizon"
-            )
-        if self.goal_points > self.dwell:
-            raise ConfigError(
-                f"goal_points {self.goal_points} do not fit into a dwell of {self.dwell} steps; "
-                f"raise dwell to {self.goal_points} or more, or lower goal_points"
-            )
 
 
 class SRL(OffPolicyAgent[Fit, SRLBatch]):
@@ -130,8 +37,6 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
         self.radii = survival.nested_radii(self.radius)
         self.action_size = config.chunk * spec.action_dim
         self.target_entropy = config.entropy_target * self.action_size
-        final = config.entropy_target if config.entropy_target_final is None else config.entropy_target_final
-        self.entropy_change = (final - config.entropy_target) * self.action_size
         self.edges = survival.time_bins(config.horizon, config.hazard_bins)
         self.occupancy_edges = survival.time_bins(config.horizon, config.occupancy_bins)
         self.path = survival.even_steps(config.dwell, config.goal_points)
@@ -158,14 +63,7 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
     def act(self, learner: Fit, obs: Obs, key: Key, *, explore: bool) -> Array:
         head = self.nets(learner.params["nets"], actor=_join(obs.state, obs.goal))
         mean, log_std = mean_and_log_std(*head)
-        if not explore:
-            return jnp.tanh(mean)
-        noise = self.config.exploration_noise
-        if is_static(noise, 0):
-            return squashed_sample(mean, log_std, key)[0]
-        k_policy, k_noise = jax.random.split(key)
-        action = squashed_sample(mean, log_std, k_policy)[0]
-        return jnp.clip(action + noise * jax.random.normal(k_noise, action.shape, action.dtype), -1, 1)
+        return squashed_sample(mean, log_std, key)[0] if explore else jnp.tanh(mean)
 
     def value(self, learner: Fit, obs: Obs, action: Array) -> Array:
         """−Σ γ^k S(k) [...]: minus the discounted expected number of steps until the goal is reached."""
@@ -245,10 +143,9 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
             "head": jnp.asarray(critic, jnp.float32),
             "log_alpha": jnp.asarray(scale * config.alpha_lr, jnp.float32),
         }
-        target = self.target_entropy + context.progress * self.entropy_change
-        return adam(learner, lambda params: self._loss(params, batch, draws, target), rates)
+        return adam(learner, lambda params: self._loss(params, batch, draws), rates)
 
-    def _loss(self, params: Any, batch: SRLBatch, noise: Array, target_entropy: Array | float) -> tuple[Array, Metrics]:
+    def _loss(self, params: Any, batch: SRLBatch, noise: Array) -> tuple[Array, Metrics]:
         state, goal = batch.obs.state, batch.obs.goal
         # The policy is to hold the first point of a sequence.
         commanded, judged = (goal[:, 0],) * 2 if batch.way is None else (batch.way.goal[:, i] for i in (0, 1))
@@ -263,7 +160,7 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
         same = batch.way is None and len(self.path) == 1
         place = psi if same else self._encoded_place(params, judged)
         actor_loss, actor_metrics = self._actor_loss(params, state, action, log_prob, place, batch)
-        alpha_loss, alpha_metrics = temperature_loss(params["log_alpha"], log_prob, target_entropy)
+        alpha_loss, alpha_metrics = temperature_loss(params["log_alpha"], log_prob, self.target_entropy)
         return critic_loss + actor_loss + alpha_loss, metrics | actor_metrics | alpha_metrics
 
     def _critic_loss(self, params: Any, phi: Array, psi: Array, batch: SRLBatch) -> tuple[Array, Metrics]:

@@ -28,7 +28,9 @@ class SRLBatch(struct.PyTreeNode):
     observed: Array  # [B, bins] bool
     fails: Array  # [B] float32: the episode terminates within the horizon
     steps_to_termination: Array  # [B]
-    way: Obs | None = None  # [B, 2, goal_dim] goals: what the policy is told, and the nearer one it is judged by
+    way: Obs | None = (
+        None  # [B, 2, goal_dim] goals: what the policy is told, and the nearer one it is judged by
+    )
 
 
 def labelled(

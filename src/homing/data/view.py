@@ -152,10 +152,10 @@ class ReplayView:
     ) -> tuple[Array, Array, Array]:
         """A goal of the own future, one on the way there, [B, goal_dim] each, and whether there is a way [B].
 
-        The waypoint lies k steps ahead, P(k) ∝ γ^k, the goal at a uniformly drawn step from there on. Where another goal
-        was commanded by then, the commanded one, which was reached before that, takes its place. There is no way where
-        the waypoint was achieved for another command, or where two of state, waypoint and goal are within `radius`:
-        around a goal an episode goes anywhere.
+        The waypoint lies k steps ahead, P(k) ∝ γ^k, the goal at a uniformly drawn step from there on. Where another
+        goal was commanded by then, the commanded one, which was reached before that, takes its place. There is no way
+        where the waypoint was achieved for another command, or where two of state, waypoint and goal are within
+        `radius`: around a goal an episode goes anywhere.
         """
         k_near, k_far = jax.random.split(key)
         near = geometric_offset(k_near, index.remaining, gamma)
@@ -170,7 +170,9 @@ class ReplayView:
 
         now, waypoint = self.achieved_now(index), achieved(near)
         goal = jnp.where(for_the_same(far)[:, None], achieved(far), commanded)
-        apart = (self.env.distance(*pair) > radius for pair in itertools.combinations((now, waypoint, goal), 2))
+        apart = (
+            self.env.distance(*pair) > radius for pair in itertools.combinations((now, waypoint, goal), 2)
+        )
         return goal, waypoint, functools.reduce(jnp.logical_and, apart, for_the_same(near))
 
     def states(self, index: TransitionIndex, offset: Array | int = 0) -> Array:

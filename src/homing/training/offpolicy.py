@@ -162,7 +162,7 @@ class OffPolicy:
     def _context(self, updates: Array) -> UpdateContext:
         """After so many updates: learning rates are annealed linearly to their final scale."""
         done = updates.astype(jnp.float32) / self.plan.total_updates
-        return UpdateContext(updates, self.plan.lr_scale(done), done)
+        return UpdateContext(updates, self.plan.lr_scale(done))
 
     def _draw(self, key: Key) -> Any:
         return self.agent.draw(key, self.plan.config.batch_size)
