@@ -482,7 +482,7 @@ def line_to_the_end() -> tuple[ReplayView, TransitionIndex]:
     ), index
 
 
-def test_waypoints_judge_a_policy_that_is_told_a_goal_beyond_them():
+def test_waypoints_judge_a_policy_that_is_given_a_goal_beyond_them():
     view, index = line_to_the_end()
     first = jax.tree.map(lambda x: np.repeat(x[:1], 4000), index)
     draw = lambda **settings: jax.jit(
@@ -491,12 +491,12 @@ def test_waypoints_judge_a_policy_that_is_told_a_goal_beyond_them():
     plain, batch = draw(), draw(waypoint_ratio=0.5, waypoint_gamma=0.5)
     assert plain.way is None
     np.testing.assert_array_equal(plain.goal, batch.goal, err_msg="goals of the critic are the same")
-    told, judged = np.asarray(batch.way.goal)[:, 0, 0], np.asarray(batch.way.goal)[:, 1, 0]
+    given, judged = np.asarray(batch.way.goal)[:, 0, 0], np.asarray(batch.way.goal)[:, 1, 0]
     own = np.asarray(batch.goal)[:, 0, 0]
-    assert np.mean((told == own) & (judged == own)) == pytest.approx(0.5, abs=0.1)
-    others = (told != own) | (judged != own)
-    assert np.all(told[others] >= judged[others])
-    assert np.mean(judged[others]) < np.mean(told[others]) - 2
+    assert np.mean((given == own) & (judged == own)) == pytest.approx(0.5, abs=0.1)
+    others = (given != own) | (judged != own)
+    assert np.all(given[others] >= judged[others])
+    assert np.mean(judged[others]) < np.mean(given[others]) - 2
 
 
 def test_the_policy_learns_from_waypoints_and_the_critic_does_not():

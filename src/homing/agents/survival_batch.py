@@ -29,7 +29,7 @@ class SRLBatch(struct.PyTreeNode):
     fails: Array  # [B] float32: the episode terminates within the horizon
     steps_to_termination: Array  # [B]
     way: Obs | None = (
-        None  # [B, 2, goal_dim] goals: what the policy is told, and the nearer one it is judged by
+        None  # [B, 2, goal_dim] goals: the one the policy is given, and the nearer one it is judged by
     )
 
 
@@ -87,7 +87,7 @@ def way_goals(
     ratio: float,
     gamma: float,
 ) -> Array:
-    """Goals [B, 2, goal_dim] that the policy is told and judged by: two of the own future, the nearer one second.
+    """Goals [B, 2, goal_dim] that the policy is given and judged by: two of the own future, the nearer one second.
 
     With probability 1 − `ratio`, or where no nearer one is on the way, both are `goal` [B, goal_dim].
     """
