@@ -136,6 +136,30 @@ static u32 transpose(u32 x) {
 }
 static float tanh_of(float x) { return std::tanh(x); }
 
+// Ordinary stores that matrix units and copies do not see yet.
+static std::vector<std::vector<const unsigned short*>> unseen;
+static void show_stores() { unseen[current].clear(); }
+#define BLOCK_BYTES 128
+static void check_seen(const void* from, size_t bytes) {
+  for (const auto& own : unseen)
+    for (const void* at : own)
+      if (at >= from && at < (const char*)from + bytes) std::abort();
+}
+template <class Value> static void put(unsigned short* to, Value value) {
+  std::memcpy(to, &value, sizeof value);
+  unseen[current].push_back(to);
+}
+static void store_matrices(unsigned short* to, const u32 (&r)[4]) {
+  lane_of_warp(lane_id()).at = to;
+  sync_warp();
+  for (int m = 0; m < 4; m++) {
+    unsigned short* row = (unsigned short*)lane_of_warp(m * 8 + lane_id() / 4).at;
+    if ((uintptr_t)row % 16) std::abort();
+    put(row + lane_id() % 4 * 2, r[m]);
+  }
+  sync_warp();
+}
+
 // Products of a warpgroup, done at once: left operands in registers, or both in memory, in blocks of 8 x 8.
 struct Matrix { const unsigned short* at; u32 along, across; };
 static Matrix matrix(const unsigned short* p, u32 along, u32 across) {
@@ -169,6 +193,18 @@ static void multiply(float (&d)[HALF], Matrix a, Matrix b) {
   for (int i = 0; i < HALF; i++) {
     const int row = threadIdx.x % 128 / 32 * 16 + lane_id() / 4 + i % 4 / 2 * 8, col = i / 4 * 8 + lane_id() % 4 * 2 + i % 2;
     for (int k = 0; k < 16; k++) d[i] += entry_of(a, k, row, false) * entry_of(b, k, col, false);
+  }
+  sync_warpgroup();
+}
+
+template <int TRANSPOSED, int HALF>
+static void multiply(float (&d)[HALF], Matrix a, Matrix b) {
+  for (int i = 0; i < 8; i++) check_seen(a.at + i * a.across / 2, 2 * BLOCK_BYTES);
+  sync_warpgroup();
+  for (int k = 0; k < 16; k++) {
+    float left[2];
+    for (int h = 0; h < 2; h++) left[h] = entry_of(a, k, threadIdx.x % 128 / 32 * 16 + lane_id() / 4 + h * 8, true);
+    for (int i = 0; i < HALF; i++) d[i] += left[i / 2 % 2] * entry_of(b, k, i / 4 * 8 + lane_id() % 4 * 2 + i % 2, TRANSPOSED);
   }
   sync_warpgroup();
 }
@@ -229,6 +265,19 @@ static void wait_for(u64* barrier, u32 phase) {
   }
 }
 
+// Copies from shared memory, as late as they may be: with what is there when their thread waits for them.
+static std::vector<std::vector<Copy>> stores;
+static void store(void* to, const void* from, u32 bytes) {
+  if ((uintptr_t)to % 16 || (uintptr_t)from % 16 || bytes % 16) std::abort();
+  check_seen(from, bytes);
+  stores[current].push_back({to, from, bytes});
+}
+static void wait_stores() {
+  for (const Copy& copy : stores[current]) std::memcpy(copy.to, copy.from, copy.bytes);
+  stores[current].clear();
+}
+static void wait_stores_read() { wait_stores(); }
+
 static std::vector<char> shared_memory;
 #define SHARED char* shared = (char*)(((uintptr_t)shared_memory.data() + 127) / 128 * 128);
 #include KERNELS
@@ -237,6 +286,7 @@ static void** arguments;
 static void (*entry)();
 static void fiber_main() {
   entry();
+  if (!stores[current].empty()) std::abort();
   done[current] = 1;
   swapcontext(&fibers[current], &scheduler);
 }
@@ -249,6 +299,7 @@ static void run_grid(int blocks, int networks, int size, int count) {
       blockIdx = {x, y};
       shared_memory.assign(size + 128, (char)0xff);  // NaN
       fibers.assign(threads, {}), done.assign(threads, 0), shown.assign(threads, {}), reads.assign(threads, {});
+      unseen.assign(threads, {}), stores.assign(threads, {});
       arrivals.clear();
       warp_barriers.assign(threads / 32, {});
       group_barriers.assign(threads / 128 + 1, {});

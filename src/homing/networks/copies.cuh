@@ -26,6 +26,13 @@ __device__ __forceinline__ void copy(void* to, const void* from, u32 bytes, u64*
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                ::"r"(address(to)), "l"(from), "r"(bytes), "r"(address(barrier)) : "memory");
 }
+// Copies from shared memory; the thread that started them waits until they have read what they copy, or are over.
+__device__ __forceinline__ void store(void* to, const void* from, u32 bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\ncp.async.bulk.commit_group;"
+               ::"l"(to), "r"(address(from)), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void wait_stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+__device__ __forceinline__ void wait_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 __device__ __forceinline__ void wait_for(u64* barrier, u32 phase) {
   asm volatile(
       "{\n.reg .pred done;\nagain:\n"

@@ -1,7 +1,8 @@
-"""The passes of whole networks on Hopper cards: four CUDA kernels, see fused.cu."""
+"""The passes of whole networks on Hopper cards: four CUDA kernels, see fused.cu and fused_split.cu."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -12,11 +13,18 @@ from homing.compile import cuda
 from homing.types import Array
 
 UNITS = 64  # inputs and outputs are padded to multiples of it
-ROWS = 64  # of the batch that a warpgroup takes through all layers
+ROWS = 64  # of the batch that go through all layers together
 WIDTHS = (64, 128, 192, 256)
 MAX_OUTPUTS = 256
 MULTIPROCESSORS = 132  # of a Hopper card
 STAGES = (6, 5, 4, 3, 2)  # tiles in flight, the best first
+CHUNKS = ((64, (5, 4)), (32, (6, 5, 4, 3)))  # the same of networks whose columns are split, by a tile's depth
+SPLIT, SPLITS = "HOMING_FUSED_SPLIT", (1, 2, 4)
+"""Environment variable, for measurements: warpgroups that share the columns of 64 rows."""
+GROUPS = "HOMING_FUSED_GROUPS"
+"""Environment variable, for measurements: 1 or 2 times 64 rows in a block of the forward and backward kernel."""
+TURNS = "HOMING_FUSED_TURNS"
+"""Environment variable, for measurements: 0 lets two tiles of a block multiply at the same time."""
 THREADS = 128  # of a warpgroup
 PACKED_ROWS = 8  # that a block of threads packs
 PACKING_THREADS = 256
@@ -62,6 +70,9 @@ class FusedShape(NamedTuple):
             "LEAVES": self.leaves,
             "GROUPS": tiles.groups,
             "STAGES": tiles.stages,
+            "SPLIT": tiles.split,
+            "CHUNK": tiles.chunk,
+            "TURNS": int(tiles.turns),
             **more,
         }
 
@@ -69,9 +80,12 @@ class FusedShape(NamedTuple):
 class Tiling(NamedTuple):
     """How a kernel divides its work."""
 
-    groups: int  # warpgroups of a block that compute
+    groups: int  # times 64 rows in a block
     stages: int  # tiles of weights in flight
     shared_bytes: int
+    split: int = 1  # warpgroups that share the columns of 64 rows
+    chunk: int = UNITS  # steps of a reduction in a tile
+    turns: bool = False  # one group has the matrix units while the other computes elements
 
     @property
     def rows(self) -> int:
@@ -81,7 +95,19 @@ class Tiling(NamedTuple):
     @property
     def threads(self) -> int:
         """Threads of a block; one more warpgroup copies."""
-        return THREADS * (self.groups + 1)
+        return THREADS * (self.groups * self.split + 1)
+
+
+def _split_tiling(shape: FusedShape, groups: int, split: int, others: int, turns: bool) -> Tiling:
+    """The deepest tiles that fit beside others, for networks whose columns are split."""
+    others += 8 * ROWS * groups * split + 8 * (2 * STAGES[0] + 8)
+    fitting = (
+        Tiling(groups, stages, needed, split, chunk, turns and groups == 2 and stages * chunk >= shape.width)
+        for chunk, counts in CHUNKS
+        for stages in counts
+        if (needed := 2 * stages * chunk * max(shape.width, shape.outputs) + others) <= cuda.shared_memory()
+    )
+    return next(fitting)
 
 
 def _tiling(groups: int, tile: int, others: int) -> Tiling:
@@ -100,8 +126,15 @@ def groups_of(networks: int, batch: int, weights: bool) -> int:
 
     Passes with weight gradients run beside those of other networks, which need multiprocessors too.
     """
+    if (wanted := os.environ.get(GROUPS)) and batch % (int(wanted) * ROWS) == 0:
+        return int(wanted)
     enough = MULTIPROCESSORS // 2 if weights else MULTIPROCESSORS
     return 2 if batch % (2 * ROWS) == 0 and networks * batch > ROWS * enough else 1
+
+
+def split_of(groups: int) -> int:
+    """Warpgroups that share the columns of 64 rows: at most four of a block compute."""
+    return min(int(os.environ.get(SPLIT, "2")), max(SPLITS) // groups)
 
 
 def _tile_bytes(shape: FusedShape) -> int:
@@ -109,7 +142,10 @@ def _tile_bytes(shape: FusedShape) -> int:
 
 
 def forward_tiling(shape: FusedShape, groups: int) -> Tiling:
-    """Tiles of weights, what skips layers, and two layers' vectors."""
+    """Tiles of weights, what skips layers or the left operands, and two layers' vectors."""
+    if (split := split_of(groups)) > 1:
+        left = 2 * ROWS * shape.width * groups
+        return _split_tiling(shape, groups, split, left + 24 * shape.width, os.environ.get(TURNS) != "0")
     skips = 2 * ROWS * shape.width * groups if shape.block else 0
     return _tiling(groups, _tile_bytes(shape), skips + 24 * shape.width)
 
@@ -117,6 +153,9 @@ def forward_tiling(shape: FusedShape, groups: int) -> Tiling:
 def backward_tiling(shape: FusedShape, groups: int, weights: bool) -> Tiling:
     """Tiles of weights, a layer's normalised products, two layers' vectors, and sums over rows."""
     sums = 32 * shape.width * groups if weights else 0
+    if (split := split_of(groups)) > 1:
+        each = 2 * ROWS * (shape.width + max(shape.width, shape.outputs))
+        return _split_tiling(shape, groups, split, each * groups + 16 * shape.width + sums, False)
     return _tiling(groups, _tile_bytes(shape), 2 * ROWS * shape.width * groups + 16 * shape.width + sums)
 
 
@@ -187,7 +226,8 @@ def _call(
     **more: int,
 ) -> tuple[Array, ...]:
     launch = cuda.Launch((*grid, 1), tiles.threads, tiles.shared_bytes)
-    kernel = cuda.kernel("homing.networks", "fused.cu", entry, shape.defines(entry, tiles, **more))
+    file = "fused.cu" if tiles.split == 1 else "fused_split.cu"
+    kernel = cuda.kernel("homing.networks", file, entry, shape.defines(entry, tiles, **more))
     return cuda.call(kernel, launch, outputs, *inputs)
 
 
@@ -223,8 +263,16 @@ def _run_forward(
         _bfloat16(*kept, shape.width),
     ]
     wanted = outputs[: (1, 3, 5)[save]]
+    room = _room(shape, networks, batch) if tiles.split > 1 and tiles.groups == 2 else []
     grid = batch // tiles.rows, networks
-    return _call(shape, "fused_forward", tiles, grid, wanted, (x, *packed, vectors, bias), SAVE=save)
+    given = x, *packed, vectors, bias
+    made = _call(shape, "fused_forward", tiles, grid, [*wanted, *room], given, SAVE=save)
+    return made[: len(wanted)]
+
+
+def _room(shape: FusedShape, networks: int, batch: int) -> list[jax.ShapeDtypeStruct]:
+    """What a kernel keeps for itself: values that skip layers."""
+    return [_bfloat16(networks, batch, shape.width)] if shape.block else []
 
 
 def _apply(shape: FusedShape, x: Array, packed: Packed, vectors: Array, bias: Array) -> Array:
@@ -250,10 +298,8 @@ def _backward(
     networks, batch, _ = gradient.shape
     tiles = backward_tiling(shape, groups_of(networks, batch, weights), weights)
     layers = 1 + shape.layers
-    outputs = [
-        *([_bfloat16(networks, batch, shape.width)] if shape.block else []),
-        *([_float32(networks, batch, shape.input)] if d_input else []),
-    ]
+    room = _room(shape, networks, batch) if tiles.split == 1 or tiles.groups == 2 else []
+    outputs = [*room, *([_float32(networks, batch, shape.input)] if d_input else [])]
     if weights:
         outputs += [
             _bfloat16(networks, batch, shape.outputs),
@@ -264,8 +310,7 @@ def _backward(
     flags = {"WEIGHTS": int(weights), "D_INPUT": int(d_input)}
     grid = batch // tiles.rows, networks
     made = list(_call(shape, "fused_backward", tiles, grid, outputs, given, **flags))
-    if shape.block:
-        made.pop(0)  # the kernel's own
+    del made[: len(room)]
     dx = made.pop(0) if d_input else None
     if not weights:
         return dx, None
