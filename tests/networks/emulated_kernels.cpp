@@ -149,7 +149,8 @@ template <class Value> static void put(unsigned short* to, Value value) {
   std::memcpy(to, &value, sizeof value);
   unseen[current].push_back(to);
 }
-static void store_matrices(unsigned short* to, const u32 (&r)[4]) {
+static void store_matrices(unsigned short* to, uint4 four) {
+  const u32 r[4] = {four.x, four.y, four.z, four.w};
   lane_of_warp(lane_id()).at = to;
   sync_warp();
   for (int m = 0; m < 4; m++) {

@@ -108,6 +108,21 @@ __device__ __forceinline__ void finish_products(const Ring& ring, int t) {
   ring.release(t - 1);
 }
 
+// A thread's eight numbers of a pair of blocks, or all pairs' and so many added.
+__device__ __forceinline__ uint4 packed(const float* x) {
+  return make_uint4(pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7]));
+}
+template <int M, class Words>
+__device__ __forceinline__ void add_words(float (&acc)[M], Words&& words_of) {
+#pragma unroll
+  for (int k = 0; k < M / 8; k++) {
+    const uint4 four = words_of(k);
+    const u32 words[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) acc[8 * k + 2 * i] += unpack(words[i]).x, acc[8 * k + 2 * i + 1] += unpack(words[i]).y;
+  }
+}
+
 // What skips layers: in registers where there are enough.
 #if !BLOCK
 #elif GROUPS == 1
@@ -253,7 +268,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_forward(
 #pragma unroll
       for (int j = 0; j < COLS / 4; j++) {
         const float* z = acc + 2 * j;
-        mean[j % 2] += z[0] + z[1], inv[j % 2] += z[0] * z[0] + z[1] * z[1];
+        mean[j % 2] += z[0] + z[1], inv[j % 2] = z[0] * z[0] + (z[1] * z[1] + inv[j % 2]);
       }
 #pragma unroll
       for (int h = 0; h < 2; h++)
@@ -277,17 +292,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_forward(
 #endif
       }
     }
-#if BLOCK
-    const bool skips_to = layer > 0 && layer % BLOCK == 0, skips_from = layer % BLOCK == 0;
-#endif
 #pragma unroll
     for (int k = 0; k < OWN; k++) {
-      u32 words[4], made[4];
-#if BLOCK
-      uint4 before = make_uint4(0, 0, 0, 0);
-      if (skips_to) before = SKIP(k);
-      const u32 skipped[4] = {before.x, before.y, before.z, before.w};
-#endif
+      u32 words[4];
 #pragma unroll
       for (int p = 0; p < 2; p++) {
         const int j = 2 * k + p;
@@ -295,28 +302,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_forward(
         if (NORM) s = *(const float2*)(by + W + j * 8), b = *(const float2*)(by + 2 * W + j * 8);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-          float2 z = make_float2(acc[4 * j + 2 * h], acc[4 * j + 2 * h + 1]);
-          if (NORM) z = make_float2(z.x * inv[h] + mean[h], z.y * inv[h] + mean[h]);
+          float* z = acc + 4 * j + 2 * h;
+          if (NORM) z[0] = z[0] * inv[h] + mean[h], z[1] = z[1] * inv[h] + mean[h];
 #if SAVE
-          words[2 * p + h] = pack(z.x, z.y);
+          words[2 * p + h] = pack(z[0], z[1]);
 #endif
           // swish(u) = u σ(u) = h (1 + tanh h) with h = u / 2
-          const float2 u = make_float2(z.x * s.x + b.x, z.y * s.y + b.y);
-          float2 y = make_float2(u.x * tanh_of(u.x) + u.x, u.y * tanh_of(u.y) + u.y);
-#if BLOCK
-          if (skips_to) y.x += unpack(skipped[2 * p + h]).x, y.y += unpack(skipped[2 * p + h]).y;
-#endif
-          made[2 * p + h] = pack(y.x, y.y);
+          const float2 u = make_float2(z[0] * s.x + b.x, z[1] * s.y + b.y);
+          z[0] = u.x * tanh_of(u.x) + u.x, z[1] = u.y * tanh_of(u.y) + u.y;
         }
       }
 #if SAVE
       kept[k * 32] = make_uint4(words[0], words[1], words[2], words[3]);
 #endif
-#if BLOCK
-      if (skips_from) SKIP(k) = make_uint4(made[0], made[1], made[2], made[3]);
-#endif
-      store_matrices(own + k * 128, made);
     }
+#if BLOCK
+    if (layer % BLOCK == 0) {
+      if (layer > 0) add_words(acc, [&](int k) { return SKIP(k); });
+#pragma unroll
+      for (int k = 0; k < OWN; k++) SKIP(k) = packed(acc + 8 * k);
+    }
+#endif
+#pragma unroll
+    for (int k = 0; k < OWN; k++) store_matrices(own + k * 128, packed(acc + 8 * k));
     show_stores();
 #if SAVE
     kept += batch * (W / 8), inverse += batch;
@@ -482,20 +490,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_backward(
 
   for (int layer = LAYERS, turn = 0; layer >= 0; layer--, turn++) {
 #if BLOCK
-    if (layer < LAYERS && layer % BLOCK == 0) {
+    if (layer % BLOCK == 0) {
+      if (layer < LAYERS) add_words(acc, [&](int k) { return SKIP(k); });
+      if (layer > 0) {
 #pragma unroll
-      for (int k = 0; k < OWN; k++) {
-        const uint4 before = SKIP(k);
-        const u32 words[4] = {before.x, before.y, before.z, before.w};
-#pragma unroll
-        for (int i = 0; i < 4; i++) acc[8 * k + 2 * i] += unpack(words[i]).x, acc[8 * k + 2 * i + 1] += unpack(words[i]).y;
+        for (int k = 0; k < OWN; k++) SKIP(k) = packed(acc + 8 * k);
       }
-    }
-    if (layer > 0 && layer % BLOCK == 0) {
-#pragma unroll
-      for (int k = 0; k < OWN; k++)
-        SKIP(k) = make_uint4(pack(acc[8 * k], acc[8 * k + 1]), pack(acc[8 * k + 2], acc[8 * k + 3]),
-                             pack(acc[8 * k + 4], acc[8 * k + 5]), pack(acc[8 * k + 6], acc[8 * k + 7]));
     }
 #endif
     // Through the activation, and through scale and shift.
@@ -541,7 +541,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_backward(
           d[0] *= s.x, d[1] *= s.y;
           if (NORM) {
             m1[h] += d[0] + d[1];
-            m2[h] += d[0] * n.x + d[1] * n.y;
+            m2[h] = d[0] * n.x + (d[1] * n.y + m2[h]);
           }
         }
       }
@@ -572,22 +572,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_backward(
     }
 #pragma unroll
     for (int k = 0; k < OWN; k++) {
-      u32 words[4] = {0, 0, 0, 0}, made[4];
       if (NORM) {
         const uint4 four = kept[k * 32];
-        words[0] = four.x, words[1] = four.y, words[2] = four.z, words[3] = four.w;
-      }
+        const u32 words[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-        float* d = acc + 8 * k + 2 * i;
-        const int h = i % 2;
-        if (NORM) {
+        for (int i = 0; i < 4; i++) {
+          float* d = acc + 8 * k + 2 * i;
           const float2 n = unpack(words[i]);
-          d[0] = d[0] * inv[h] + (n.x * m2[h] + m1[h]), d[1] = d[1] * inv[h] + (n.y * m2[h] + m1[h]);
+          d[0] = d[0] * inv[i % 2] + (n.x * m2[i % 2] + m1[i % 2]), d[1] = d[1] * inv[i % 2] + (n.y * m2[i % 2] + m1[i % 2]);
         }
-        made[i] = pack(d[0], d[1]);
       }
-      store_matrices(own + k * 128, made);
+      store_matrices(own + k * 128, packed(acc + 8 * k));
     }
     show_stores();
 #if WEIGHTS

@@ -106,9 +106,9 @@ FROM_LEFT(128, P0 P1, OPERANDS128, "%64", "%65", "%66")
 
 // Left operands are written by ordinary stores: four blocks of 8 × 8 by a warp, each lane's row of one at `to`. Matrix units and
 // copies see them after `show_stores` of each thread that stored, and a barrier.
-__device__ __forceinline__ void store_matrices(bf16* to, const u32 (&r)[4]) {
+__device__ __forceinline__ void store_matrices(bf16* to, uint4 r) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};"
-               ::"r"(address(to)), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+               ::"r"(address(to)), "r"(r.x), "r"(r.y), "r"(r.z), "r"(r.w) : "memory");
 }
 template <class Value>
 __device__ __forceinline__ void put(bf16* to, Value value) { *(Value*)to = value; }
