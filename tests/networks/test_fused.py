@@ -39,11 +39,16 @@ def hopper(monkeypatch, emulated):
     return monkeypatch
 
 
-@pytest.mark.parametrize("split", fused_passes.SPLITS)
+# Warpgroups of a block, and blocks, that share the columns of 64 rows.
+SPLITS = [(1, 1), (2, 1), (4, 1), (2, 2), (2, 4)]
+
+
+@pytest.mark.parametrize(("split", "cluster"), SPLITS)
 @pytest.mark.parametrize(("shape", "networks", "batch", "groups"), CASES, ids=lambda value: str(value))
-def test_the_kernels_compute_what_their_reference_does(hopper, shape, networks, batch, groups, split):
-    if split == 4:
+def test_the_kernels_compute_what_their_reference_does(hopper, shape, networks, batch, groups, split, cluster):
+    if split * cluster > 2:
         groups = 1
+    hopper.setenv(fused_passes.CLUSTER, str(cluster))
     hopper.setattr(fused_passes, "groups_of", lambda networks, batch, weights: groups)
     hopper.setenv(fused_passes.SPLIT, str(split))
     x, weights, vectors, bias, gradient = example(shape, networks, batch)

@@ -39,6 +39,28 @@ __device__ __forceinline__ void wait_for(u64* barrier, u32 phase) {
       "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra over;\nbra again;\nover:\n}"
       ::"r"(address(barrier)), "r"(phase & 1) : "memory");
 }
+
+// Blocks of a cluster write into each other's shared memory: to where `to` and `barrier` are in the one of this rank.
+__device__ __forceinline__ void sync_cluster() { asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory"); }
+__device__ __forceinline__ u32 address_at(const void* p, int rank) {
+  u32 r;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address(p)), "r"(rank));
+  return r;
+}
+__device__ __forceinline__ void send(float2* to, float2 value, u64* barrier, int rank) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
+               ::"r"(address_at(to, rank)), "f"(value.x), "f"(value.y), "r"(address_at(barrier, rank)) : "memory");
+}
+__device__ __forceinline__ void copy_to(void* to, const void* from, u32 bytes, u64* barrier, int rank) {
+  asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               ::"r"(address_at(to, rank)), "r"(address(from)), "r"(bytes), "r"(address_at(barrier, rank)) : "memory");
+}
+__device__ __forceinline__ void wait_for_peers(u64* barrier, u32 phase) {
+  asm volatile(
+      "{\n.reg .pred done;\nagain:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n@done bra over;\nbra again;\nover:\n}"
+      ::"r"(address(barrier)), "r"(phase & 1) : "memory");
+}
 __device__ __forceinline__ u32 pack(float low, float high) {
   u32 r;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));

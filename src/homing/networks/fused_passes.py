@@ -21,6 +21,8 @@ STAGES = (6, 5, 4, 3, 2)  # tiles in flight, the best first
 CHUNKS = ((64, (5, 4)), (32, (6, 5, 4, 3)))  # the same of networks whose columns are split, by a tile's depth
 SPLIT, SPLITS = "HOMING_FUSED_SPLIT", (1, 2, 4)
 """Environment variable, for measurements: warpgroups that share the columns of 64 rows."""
+CLUSTER, CLUSTERS = "HOMING_FUSED_CLUSTER", (1, 2, 4)
+"""Environment variable, for measurements: blocks that share 64 rows of passes with 64 in a block."""
 GROUPS = "HOMING_FUSED_GROUPS"
 """Environment variable, for measurements: 1 or 2 times 64 rows in a block of the forward and backward kernel."""
 TURNS = "HOMING_FUSED_TURNS"
@@ -73,6 +75,7 @@ class FusedShape(NamedTuple):
             "SPLIT": tiles.split,
             "CHUNK": tiles.chunk,
             "TURNS": int(tiles.turns),
+            "CLUSTER": tiles.cluster,
             **more,
         }
 
@@ -85,6 +88,7 @@ class Tiling(NamedTuple):
     shared_bytes: int
     split: int = 1  # warpgroups that share the columns of 64 rows
     chunk: int = UNITS  # steps of a reduction in a tile
+    cluster: int = 1  # blocks that share 64 rows
     turns: bool = False  # one group has the matrix units while the other computes elements
 
     @property
@@ -93,16 +97,24 @@ class Tiling(NamedTuple):
         return ROWS * self.groups
 
     @property
+    def split_columns(self) -> bool:
+        """Whether several warpgroups share the columns of 64 rows."""
+        return self.split * self.cluster > 1
+
+    @property
     def threads(self) -> int:
         """Threads of a block; one more warpgroup copies."""
         return THREADS * (self.groups * self.split + 1)
 
 
-def _split_tiling(shape: FusedShape, groups: int, split: int, others: int, turns: bool) -> Tiling:
-    """The deepest tiles that fit beside others, for networks whose columns are split."""
-    others += 8 * ROWS * groups * split + 8 * (2 * STAGES[0] + 8)
+def _split_tiling(shape: FusedShape, groups: int, others: int, turns: bool) -> Tiling | None:
+    """The deepest tiles that fit beside others, for networks whose columns are split; None if they are not."""
+    split, cluster = split_of(shape, groups)
+    if split * cluster == 1:
+        return None
+    others += 8 * ROWS * groups * split * cluster + 8 * (2 * STAGES[0] + 10)
     fitting = (
-        Tiling(groups, stages, needed, split, chunk, turns and groups == 2 and stages * chunk >= shape.width)
+        Tiling(groups, stages, needed, split, chunk, cluster, groups == 2 and turns and stages * chunk >= shape.width)
         for chunk, counts in CHUNKS
         for stages in counts
         if (needed := 2 * stages * chunk * max(shape.width, shape.outputs) + others) <= cuda.shared_memory()
@@ -132,9 +144,13 @@ def groups_of(networks: int, batch: int, weights: bool) -> int:
     return 2 if batch % (2 * ROWS) == 0 and networks * batch > ROWS * enough else 1
 
 
-def split_of(groups: int) -> int:
-    """Warpgroups that share the columns of 64 rows: at most four of a block compute."""
-    return min(int(os.environ.get(SPLIT, "2")), max(SPLITS) // groups)
+def split_of(shape: FusedShape, groups: int) -> tuple[int, int]:
+    """Warpgroups of a block that share the columns of 64 rows, at most four, and blocks that do."""
+    split = min(int(os.environ.get(SPLIT, "2")), max(SPLITS) // groups)
+    cluster = int(os.environ.get(CLUSTER, "1")) if groups == 1 and split > 1 else 1
+    while cluster > 1 and (shape.width % (16 * split * cluster) or split * cluster > 2 * max(CLUSTERS)):
+        split, cluster = (split // 2, cluster) if split > 1 else (1, cluster // 2)
+    return split, cluster
 
 
 def _tile_bytes(shape: FusedShape) -> int:
@@ -143,9 +159,9 @@ def _tile_bytes(shape: FusedShape) -> int:
 
 def forward_tiling(shape: FusedShape, groups: int) -> Tiling:
     """Tiles of weights, what skips layers or the left operands, and two layers' vectors."""
-    if (split := split_of(groups)) > 1:
-        left = 2 * ROWS * shape.width * groups
-        return _split_tiling(shape, groups, split, left + 24 * shape.width, os.environ.get(TURNS) != "0")
+    left, turns = 2 * ROWS * shape.width * groups, os.environ.get(TURNS) != "0"
+    if tiles := _split_tiling(shape, groups, left + 24 * shape.width, turns):
+        return tiles
     skips = 2 * ROWS * shape.width * groups if shape.block else 0
     return _tiling(groups, _tile_bytes(shape), skips + 24 * shape.width)
 
@@ -153,9 +169,9 @@ def forward_tiling(shape: FusedShape, groups: int) -> Tiling:
 def backward_tiling(shape: FusedShape, groups: int, weights: bool) -> Tiling:
     """Tiles of weights, a layer's normalised products, two layers' vectors, and sums over rows."""
     sums = 32 * shape.width * groups if weights else 0
-    if (split := split_of(groups)) > 1:
-        each = 2 * ROWS * (shape.width + max(shape.width, shape.outputs))
-        return _split_tiling(shape, groups, split, each * groups + 16 * shape.width + sums, False)
+    both = 2 * ROWS * (shape.width + max(shape.width, shape.outputs)) * groups
+    if tiles := _split_tiling(shape, groups, both + 16 * shape.width + sums, False):
+        return tiles
     return _tiling(groups, _tile_bytes(shape), 2 * ROWS * shape.width * groups + 16 * shape.width + sums)
 
 
@@ -226,7 +242,7 @@ def _call(
     **more: int,
 ) -> tuple[Array, ...]:
     launch = cuda.Launch((*grid, 1), tiles.threads, tiles.shared_bytes)
-    file = "fused.cu" if tiles.split == 1 else "fused_split.cu"
+    file = "fused_split.cu" if tiles.split_columns else "fused.cu"
     kernel = cuda.kernel("homing.networks", file, entry, shape.defines(entry, tiles, **more))
     return cuda.call(kernel, launch, outputs, *inputs)
 
@@ -263,8 +279,8 @@ def _run_forward(
         _bfloat16(*kept, shape.width),
     ]
     wanted = outputs[: (1, 3, 5)[save]]
-    room = _room(shape, networks, batch) if tiles.split > 1 and tiles.groups == 2 else []
-    grid = batch // tiles.rows, networks
+    room = _room(shape, networks, batch) if tiles.split_columns and tiles.groups == 2 else []
+    grid = batch // tiles.rows * tiles.cluster, networks
     given = x, *packed, vectors, bias
     made = _call(shape, "fused_forward", tiles, grid, [*wanted, *room], given, SAVE=save)
     return made[: len(wanted)]
@@ -298,7 +314,7 @@ def _backward(
     networks, batch, _ = gradient.shape
     tiles = backward_tiling(shape, groups_of(networks, batch, weights), weights)
     layers = 1 + shape.layers
-    room = _room(shape, networks, batch) if tiles.split == 1 or tiles.groups == 2 else []
+    room = _room(shape, networks, batch) if not tiles.split_columns or tiles.groups == 2 else []
     outputs = [*room, *([_float32(networks, batch, shape.input)] if d_input else [])]
     if weights:
         outputs += [
@@ -308,7 +324,7 @@ def _backward(
         ]
     given = gradient, *packed, vectors, saved.normed, saved.inverse
     flags = {"WEIGHTS": int(weights), "D_INPUT": int(d_input)}
-    grid = batch // tiles.rows, networks
+    grid = batch // tiles.rows * tiles.cluster, networks
     made = list(_call(shape, "fused_backward", tiles, grid, outputs, given, **flags))
     del made[: len(room)]
     dx = made.pop(0) if d_input else None

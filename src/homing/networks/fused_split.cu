@@ -11,7 +11,9 @@
 //
 // Set by the compiler's command line, beside what fused.cu says:
 //   GROUPS    tiles of a block: 1 or 2
-//   SPLIT     warpgroups of a tile: 2 or 4, at most 4 of a block
+//   SPLIT     warpgroups of a tile in a block: 1, 2 or 4, at most 4 of a block
+//   CLUSTER   blocks that share a tile: 1, or 2 or 4 where GROUPS is 1. Each has its columns of the accumulators, copies the weights
+//             of these alone, and sends the others what it made of the next left operand
 //   CHUNK     steps of a reduction in a tile of weights: 32 or 64
 //   TURNS     1: a tile has the matrix units while the other one computes elements
 
@@ -19,7 +21,9 @@
 #define TILE_THREADS (128 * SPLIT)
 #define COMPUTING (TILE_THREADS * GROUPS)  // threads that compute; a warpgroup after them copies
 #define THREADS (COMPUTING + 128)
-#define COLS (W / SPLIT)                   // columns of a warpgroup
+#define BLOCK_COLS (W / CLUSTER)           // columns of a block
+#define COLS (BLOCK_COLS / SPLIT)          // columns of a warpgroup
+#define SLICES (CLUSTER * SPLIT)           // warpgroups of a tile
 #define NJ (W / 8)                         // blocks across a layer
 #define NK (W / 16)
 #define OWN (COLS / 16)                    // pairs of blocks across them
@@ -34,14 +38,25 @@
 
 typedef TileRing<STAGES, TILE, GROUPS * SPLIT> Ring;
 
+static_assert(CLUSTER == 1 || GROUPS == 1, "a cluster shares one tile");
 static_assert(!TURNS || (GROUPS == 2 && W <= STAGES * CHUNK), "a turn's tiles, which both release, must fit into the ring");
 
-// What a warpgroup has of its block: columns `part` · COLS and on of 64 rows.
+// A block whose shared memory the others still write to, or read, must not end.
+#if CLUSTER > 1
+#define IN_CLUSTER __cluster_dims__(CLUSTER, 1, 1)
+__device__ __forceinline__ void end_cluster() { sync_cluster(); }
+#else
+#define IN_CLUSTER
+__device__ __forceinline__ void end_cluster() {}
+#endif
+
+// What a warpgroup has of its tile: columns `slice` · COLS and on of 64 rows.
 
 struct Share {
-  int tile, part, thread, warp, lane, row;  // `thread`: of the tile's; `row`: the first of its two
+  int tile, part, rank, slice, thread, warp, lane, row;  // `thread`: of the tile's in this block; `row`: the first of its two
   __device__ __forceinline__ Share() {
     tile = threadIdx.x / TILE_THREADS, thread = threadIdx.x % TILE_THREADS, part = thread / 128;
+    rank = blockIdx.x % CLUSTER, slice = rank * SPLIT + part;
     warp = thread % 128 / 32, lane = thread % 32, row = warp * 16 + lane / 4;
   }
   __device__ __forceinline__ void meet() const { sync_threads(3 + tile, TILE_THREADS); }
@@ -54,29 +69,50 @@ struct Share {
   }
   // Of a left operand, where this lane's row of four blocks is: two below each other, then the next two.
   __device__ __forceinline__ int own_row() const {
-    return ((warp * 2 + lane / 8 % 2) * NJ + part * (COLS / 8) + lane / 16) * 64 + lane % 8 * 8;
+    return ((warp * 2 + lane / 8 % 2) * NJ + slice * (COLS / 8) + lane / 16) * 64 + lane % 8 * 8;
   }
-  // Sums over rows of all warpgroups, two numbers for each row.
-  __device__ __forceinline__ void show_sums(float2* sums, const float (&x)[2], const float (&y)[2]) const {
+  // Adds what all warpgroups of the tile have, two numbers for each row. After it none of them reads the left operand any more.
+  __device__ __forceinline__ void add_slices(float2* sums, float (&x)[2], float (&y)[2], u64* full, int phase) const {
+    if (CLUSTER > 1) sync_warp();  // its copies of the left operand are over
     if (lane % 4 == 0) {
-      sums[part * 64 + row] = make_float2(x[0], y[0]);
-      sums[part * 64 + row + 8] = make_float2(x[1], y[1]);
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        float2* to = sums + slice * 64 + row + h * 8;
+        if (CLUSTER == 1) *to = make_float2(x[h], y[h]);
+        else
+#pragma unroll
+          for (int peer = 0; peer < CLUSTER; peer++) send(to, make_float2(x[h], y[h]), full, peer);
+      }
     }
-  }
-  __device__ __forceinline__ void add_sums(const float2* sums, float (&x)[2], float (&y)[2]) const {
+    if (CLUSTER > 1 && thread == 0) announce(full, SLICES * 512);
+    meet();
+    if (CLUSTER > 1) wait_for_peers(full, phase);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       x[h] = y[h] = 0.0f;
 #pragma unroll
-      for (int i = 0; i < SPLIT; i++) {
+      for (int i = 0; i < SLICES; i++) {
         const float2 sum = sums[i * 64 + row + h * 8];
         x[h] += sum.x, y[h] += sum.y;
       }
     }
   }
-  // A left operand of `wide` columns to columns `first` and on of a matrix in blocks, by the lanes of one warp.
+  // The left operand is complete: this block's columns are, and those of the others have come.
+  __device__ __forceinline__ void send_left(bf16* left, u64* full) const {
+    if (CLUSTER == 1) return;
+    if (thread == 0) announce(full, (CLUSTER - 1) * 128 * BLOCK_COLS);
+    if (thread < 8 * CLUSTER && thread / 8 != rank) {
+      bf16* columns = left + thread % 8 * 8 * W + rank * BLOCK_COLS * 8;
+      copy_to(columns, columns, 16 * BLOCK_COLS, full, thread / 8);
+    }
+  }
+  __device__ __forceinline__ void wait_left(u64* full, int phase) const {
+    if (CLUSTER > 1) wait_for_peers(full, phase);
+  }
+  // This block's columns of a left operand of `wide` columns to a matrix in blocks, by the lanes of one warp.
   __device__ __forceinline__ void keep(bf16* to, int stride, const bf16* left, int wide) const {
-    if (thread < 8) store(to + thread * 8 * stride, left + thread * 8 * wide, 16 * wide);
+    const int own = wide / CLUSTER * 8;
+    if (thread < 8) store(to + thread * 8 * stride + rank * own, left + thread * 8 * wide + rank * own, 2 * own);
   }
   __device__ __forceinline__ void wait_kept() const {
     if (thread < 8) wait_stores_read();
@@ -84,7 +120,7 @@ struct Share {
 };
 
 // acc += left operand of WIDE columns · the next tiles of weights. BACK: with the transposed, whose tiles hold W rows by CHUNK
-// columns of the weights; otherwise CHUNK rows by COLUMNS columns. The last products are still under way.
+// columns of the weights, of which a block has its own; otherwise CHUNK rows by COLUMNS columns. The last products are still under way.
 
 template <int M, bool BACK, int WIDE, int COLUMNS>
 __device__ __forceinline__ void multiply_left(float (&acc)[M / 2], const bf16* left, const Share& share, const Ring& ring, int& t) {
@@ -135,7 +171,7 @@ __device__ __forceinline__ void add_words(float (&acc)[M], Words&& words_of) {
 
 #ifdef FUSED_FORWARD
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_forward(
+extern "C" __global__ void IN_CLUSTER __launch_bounds__(THREADS, 1) fused_forward(
     const bf16* __restrict__ x,         // [networks, batch, INPUTS]
     const bf16* __restrict__ weights,   // as packed
     const bf16* __restrict__ heads,     // as packed
@@ -158,22 +194,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_forward(
   bf16* tiles = (bf16*)shared;
   bf16* left = tiles + STAGES * TILE;              // [GROUPS, 64 · W]
   float* numbers = (float*)(left + GROUPS * 64 * W);  // [2, 3, W]: vectors of a layer, and of the next
-  float2* sums = (float2*)(numbers + 6 * W);          // [GROUPS, SPLIT, 64]
-  u64* barriers = (u64*)(sums + GROUPS * SPLIT * 64);
+  float2* sums = (float2*)(numbers + 6 * W);          // [GROUPS, SLICES, 64]
+  u64* barriers = (u64*)(sums + GROUPS * SLICES * 64);
   const Ring ring = {tiles, barriers, barriers + STAGES};
   u64 *vectors_full = barriers + 2 * STAGES, *vectors_empty = vectors_full + 2;
+  u64 *sums_full = vectors_empty + 2, *left_full = sums_full + 1;  // of what other blocks send
   const Share share;
-  const int network = blockIdx.y, batch = gridDim.x * ROWS, first = blockIdx.x * ROWS + share.tile * 64;
+  const int network = blockIdx.y, batch = gridDim.x / CLUSTER * ROWS, first = blockIdx.x / CLUSTER * ROWS + share.tile * 64;
   if (threadIdx.x == 0) {
     ring.start();
     for (int i = 0; i < 2; i++) start_barrier(vectors_full + i, 1), start_barrier(vectors_empty + i, GROUPS);
+    if (CLUSTER > 1) start_barrier(sums_full, 1), start_barrier(left_full, 1);
     show_barriers();
   }
-  __syncthreads();
+  if (CLUSTER > 1) sync_cluster();
+  else __syncthreads();
 
   if (threadIdx.x >= COMPUTING) {
     give_registers();
-    if (threadIdx.x > COMPUTING) return;
+    if (threadIdx.x >= COMPUTING + 32) return end_cluster();
     weights += (size_t)network * (INPUTS + LAYERS * W) * W;
     heads += (size_t)network * 2 * W * OUTPUTS;
     vectors += (size_t)network * (1 + LAYERS) * 3 * W;
@@ -183,30 +222,36 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_forward(
       if (layer > LAYERS) from = heads;
       else {
         if (layer >= 2) wait_for(vectors_empty + layer % 2, layer / 2 - 1);
-        announce(vectors_full + layer % 2, 12 * W);
-        copy(numbers + layer % 2 * 3 * W, vectors + layer * 3 * W, 12 * W, vectors_full + layer % 2);
+        if (share.lane == 0) {
+          announce(vectors_full + layer % 2, 12 * W);
+          copy(numbers + layer % 2 * 3 * W, vectors + layer * 3 * W, 12 * W, vectors_full + layer % 2);
+        }
       }
       const int count = layer == 0 ? INPUTS / CHUNK : layer <= LAYERS ? W / CHUNK : 2 * (W / CHUNK), wide = layer <= LAYERS ? W : OUTPUTS;
+      const int own = wide / CLUSTER * 8;  // of eight rows
       for (int c = 0; c < count; c++, t++) {
         ring.wait_empty(t);
-        announce(ring.full + t % STAGES, 2 * CHUNK * wide);
-        copy(ring[t], from, 2 * CHUNK * wide, ring.full + t % STAGES);
+        if (share.lane == 0) announce(ring.full + t % STAGES, CHUNK / 4 * own);
+        sync_warp();
+        if (CLUSTER == 1 && share.lane == 0) copy(ring[t], from, CHUNK / 4 * own, ring.full + t % STAGES);
+        if (CLUSTER > 1 && share.lane < CHUNK / 8)
+          copy(ring[t] + share.lane * own, from + share.lane * wide * 8 + share.rank * own, 2 * own, ring.full + t % STAGES);
         from += CHUNK * wide;
       }
     }
-    return;
+    return end_cluster();
   }
 
   take_registers();
   float acc[COLS / 2];
-  left += share.tile * 64 * W, sums += share.tile * SPLIT * 64;
+  left += share.tile * 64 * W, sums += share.tile * SLICES * 64;
   x += ((size_t)network * batch + first) * INPUTS;
   bf16* own = left + share.own_row();
 #if BLOCK
   SKIP_ROOM
 #endif
 #if SAVE
-  uint4* kept = (uint4*)(normed + ((size_t)network * (1 + LAYERS) * batch + first) * W) + (share.warp * NK + share.part * OWN) * 32 + share.lane;
+  uint4* kept = (uint4*)(normed + ((size_t)network * (1 + LAYERS) * batch + first) * W) + (share.warp * NK + share.slice * OWN) * 32 + share.lane;
   inverse += (size_t)network * (1 + LAYERS) * batch + first + share.row;
 #endif
 #if SAVE == 2
@@ -234,7 +279,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_forward(
   for (int layer = 0; layer <= LAYERS; layer++) {
     // The accumulators begin with the bias.
     wait_for(vectors_full + layer % 2, layer / 2);
-    const float* by = numbers + layer % 2 * 3 * W + share.part * COLS + share.lane % 4 * 2;
+    const float* by = numbers + layer % 2 * 3 * W + share.slice * COLS + share.lane % 4 * 2;
 #pragma unroll
     for (int j = 0; j < COLS / 8; j++) {
       const float2 b = *(const float2*)(by + j * 8);
@@ -243,22 +288,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_forward(
     if (layer == 0) {
       for (int c = 0; c + W <= INPUTS; c += W) {  // as many columns as the operand has room for
         enter(c, W);
-        multiply_left<COLS, false, W, W>(acc, left, share, ring, t);
+        multiply_left<COLS, false, W, BLOCK_COLS>(acc, left, share, ring, t);
         finish_products(ring, t);
       }
       if (INPUTS % W) {
         enter(INPUTS / W * W, INPUTS % W);
-        multiply_left<COLS, false, INPUTS % W, W>(acc, left, share, ring, t);
+        multiply_left<COLS, false, INPUTS % W, BLOCK_COLS>(acc, left, share, ring, t);
         finish_products(ring, t);
       }
     } else {
       share.wait_turn();
+      share.send_left(left, left_full);
       if (share.thread == 0) arrive(vectors_empty + (layer - 1) % 2);
 #if SAVE == 2
       share.keep(activations, W, left, W);
       activations += batch * W;
 #endif
-      multiply_left<COLS, false, W, W>(acc, left, share, ring, t);
+      share.wait_left(left_full, layer - 1);
+      multiply_left<COLS, false, W, BLOCK_COLS>(acc, left, share, ring, t);
       if (layer < LAYERS || share.tile == 0) share.pass_turn();
       finish_products(ring, t);
     }
@@ -274,21 +321,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_forward(
       for (int h = 0; h < 2; h++)
 #pragma unroll
         for (int mask = 1; mask < 4; mask *= 2) mean[h] += across(mean[h], mask), inv[h] += across(inv[h], mask);
-      share.show_sums(sums, mean, inv);
     }
 #if SAVE == 2
     share.wait_kept();
 #endif
-    share.meet();
+    share.add_slices(sums, mean, inv, sums_full, layer);
     if (NORM) {
-      share.add_sums(sums, mean, inv);
 #pragma unroll
       for (int h = 0; h < 2; h++) {
         mean[h] *= 1.0f / W;
         inv[h] = rsqrtf(fmaxf(inv[h] * (1.0f / W) - mean[h] * mean[h], 0.0f) + EPSILON);
         mean[h] *= -inv[h];
 #if SAVE
-        if (share.part == 0 && share.lane % 4 == 0) inverse[h * 8] = inv[h];
+        if (share.slice == 0 && share.lane % 4 == 0) inverse[h * 8] = inv[h];
 #endif
       }
     }
@@ -332,21 +377,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_forward(
   }
 
   // The head.
-  constexpr int M = OUTPUTS / SPLIT;
+  constexpr int M = OUTPUTS / SLICES;
   float made[M / 2];
   bias += network * OUTPUT;
-  const int column = share.part * M + share.lane % 4 * 2;
+  const int column = share.slice * M + share.lane % 4 * 2;
 #pragma unroll
   for (int i = 0; i < M / 2; i++) {
     const int col = column + i / 4 * 8 + i % 2;
     made[i] = col < OUTPUT ? bias[col] : 0.0f;
   }
   share.meet();
+  share.send_left(left, left_full);
 #if SAVE == 2
   share.keep(activations, W, left, W);
 #endif
+  share.wait_left(left_full, LAYERS);
   for (int part = 0; part < 2; part++) {
-    multiply_left<M, false, W, OUTPUTS>(made, left, share, ring, t);
+    multiply_left<M, false, W, OUTPUTS / CLUSTER>(made, left, share, ring, t);
     finish_products(ring, t);
   }
   out += ((size_t)network * batch + first + share.row) * OUTPUT;
@@ -358,13 +405,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_forward(
 #if SAVE == 2
   if (share.thread < 8) wait_stores();
 #endif
+  end_cluster();
 }
 
 #endif
 
 #ifdef FUSED_BACKWARD
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_backward(
+extern "C" __global__ void IN_CLUSTER __launch_bounds__(THREADS, 1) fused_backward(
     const float* __restrict__ gradient,  // [networks, batch, OUTPUT]: of the output
     const bf16* __restrict__ weights,    // as packed
     const bf16* __restrict__ heads,      // as packed; the first of the two is used
@@ -389,36 +437,41 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_backward(
   bf16* saved = left + GROUPS * 64 * WIDEST;          // [GROUPS, 64 · W]: `normed` of a layer
   float* numbers = (float*)(saved + GROUPS * 64 * W);  // [2, 2, W]: scale and shift of a layer, and of the one before
   float* columns = numbers + 4 * W;                    // [GROUPS, 4 warps, 2, W]: sums over a warp's rows
-  float2* sums = (float2*)(columns + (WEIGHTS ? GROUPS * 8 * W : 0));  // [GROUPS, SPLIT, 64]
-  u64* barriers = (u64*)(sums + GROUPS * SPLIT * 64);
+  float2* sums = (float2*)(columns + (WEIGHTS ? GROUPS * 8 * W : 0));  // [GROUPS, SLICES, 64]
+  u64* barriers = (u64*)(sums + GROUPS * SLICES * 64);
   const Ring ring = {tiles, barriers, barriers + STAGES};
   u64 *vectors_full = barriers + 2 * STAGES, *vectors_empty = vectors_full + 2;
   u64 *saved_full = vectors_empty + 2, *saved_empty = saved_full + GROUPS;  // of each tile
+  u64 *sums_full = saved_empty + GROUPS, *left_full = sums_full + 1;        // of what other blocks send
   const Share share;
-  const int network = blockIdx.y, batch = gridDim.x * ROWS, first = blockIdx.x * ROWS + share.tile * 64;
+  const int network = blockIdx.y, batch = gridDim.x / CLUSTER * ROWS, first = blockIdx.x / CLUSTER * ROWS + share.tile * 64;
   if (threadIdx.x == 0) {
     ring.start();
     for (int i = 0; i < 2; i++) start_barrier(vectors_full + i, 1), start_barrier(vectors_empty + i, GROUPS);
     for (int i = 0; i < GROUPS; i++) start_barrier(saved_full + i, 1), start_barrier(saved_empty + i, 1);
+    if (CLUSTER > 1) start_barrier(sums_full, 1), start_barrier(left_full, 1);
     show_barriers();
   }
-  __syncthreads();
+  if (CLUSTER > 1) sync_cluster();
+  else __syncthreads();
 
   if (threadIdx.x >= COMPUTING) {
     give_registers();
-    if (threadIdx.x >= COMPUTING + 32) return;
+    if (threadIdx.x >= COMPUTING + 32) return end_cluster();
     weights += (size_t)network * (INPUTS + LAYERS * W) * W;
     heads += (size_t)network * 2 * W * OUTPUTS;
     vectors += (size_t)network * (1 + LAYERS) * 3 * W;
-    normed += ((size_t)network * (1 + LAYERS) * batch + blockIdx.x * ROWS) * W;
+    normed += ((size_t)network * (1 + LAYERS) * batch + blockIdx.x / CLUSTER * ROWS) * W;
     int t = 0;
-    // Tiles of CHUNK columns of a matrix with W rows and `wide` columns, by one lane for each eight rows.
+    // Tiles of CHUNK columns of a matrix with W rows and `wide` columns, by one lane for each eight rows, of which a block has its own.
     auto fetch_columns = [&](const bf16* from, int wide) {
       for (int c = 0; c < wide / CHUNK; c++, t++) {
         ring.wait_empty(t);
-        if (share.lane == 0) announce(ring.full + t % STAGES, 2 * CHUNK * W);
+        if (share.lane == 0) announce(ring.full + t % STAGES, 2 * CHUNK * BLOCK_COLS);
         sync_warp();
-        if (share.lane < NJ) copy(ring[t] + share.lane * CHUNK * 8, from + (share.lane * wide + c * CHUNK) * 8, 16 * CHUNK, ring.full + t % STAGES);
+        if (share.lane < NJ / CLUSTER)
+          copy(ring[t] + share.lane * CHUNK * 8, from + ((share.rank * (NJ / CLUSTER) + share.lane) * wide + c * CHUNK) * 8, 16 * CHUNK,
+               ring.full + t % STAGES);
       }
     };
     fetch_columns(heads, OUTPUTS);
@@ -432,16 +485,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_backward(
       }
       for (int tile = 0; tile < GROUPS; tile++) {
         if (turn > 0) wait_for(saved_empty + tile, turn - 1);
-        if (share.lane == 0) {
-          announce(saved_full + tile, 128 * W);
-          copy(saved + tile * 64 * W, normed + ((size_t)layer * batch + tile * 64) * W, 128 * W, saved_full + tile);
-        }
+        const bf16* from = normed + ((size_t)layer * batch + tile * 64) * W;
+        if (share.lane == 0) announce(saved_full + tile, 128 * BLOCK_COLS);
+        sync_warp();
+        if (CLUSTER == 1 && share.lane == 0) copy(saved + tile * 64 * W, from, 128 * W, saved_full + tile);
+        if (CLUSTER > 1 && share.lane < 4)  // 16 rows each
+          copy(saved + share.lane * 16 * BLOCK_COLS, from + share.lane * 16 * W + share.rank * 16 * BLOCK_COLS, 32 * BLOCK_COLS, saved_full + tile);
       }
-      sync_warp();
       if (layer > 0) fetch_columns(weights + (INPUTS + (layer - 1) * W) * W, W);
     }
     if (D_INPUT)
-      for (int c = 0; c < INPUTS / CHUNK; c++, t++) {
+      for (int c = share.rank; c < INPUTS / CHUNK; c += CLUSTER, t++) {
         ring.wait_empty(t);
         if (share.lane == 0) {
           announce(ring.full + t % STAGES, 2 * CHUNK * W);
@@ -449,17 +503,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_backward(
         }
         sync_warp();
       }
-    return;
+    return end_cluster();
   }
 
   take_registers();
   float acc[COLS / 2];
-  left += share.tile * 64 * WIDEST, saved += share.tile * 64 * W, sums += share.tile * SPLIT * 64;
+  left += share.tile * 64 * WIDEST, saved += share.tile * 64 * W, sums += share.tile * SLICES * 64;
   columns += share.tile * 8 * W;
   gradient += ((size_t)network * batch + first) * OUTPUT;
   inverse += ((size_t)network * (1 + LAYERS) + LAYERS) * batch + first + share.row;
   bf16* own = left + share.own_row();
-  const uint4* kept = (const uint4*)saved + (share.warp * NK + share.part * OWN) * 32 + share.lane;
+  const uint4* kept = (const uint4*)saved + (share.warp * (NK / CLUSTER) + share.part * OWN) * 32 + share.lane;
 #if BLOCK
   SKIP_ROOM
 #endif
@@ -483,7 +537,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_backward(
 #endif
   int t = 0;
   clear(acc);
-  multiply_left<COLS, true, OUTPUTS, W>(acc, left, share, ring, t);
+  multiply_left<COLS, true, OUTPUTS, 0>(acc, left, share, ring, t);
   float next[2] = {1.0f, 1.0f};  // inverse deviations, read while products are under way
   if (NORM) next[0] = inverse[0], next[1] = inverse[8];
   finish_products(ring, t);
@@ -501,10 +555,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_backward(
     // Through the activation, and through scale and shift.
     if (NORM) wait_for(vectors_full + turn % 2, turn / 2);
     wait_for(saved_full + share.tile, turn);
-    const float* by = numbers + turn % 2 * 2 * W + share.part * COLS + share.lane % 4 * 2;
+    const float* by = numbers + turn % 2 * 2 * W + share.slice * COLS + share.lane % 4 * 2;
     float m1[2] = {0.0f, 0.0f}, m2[2] = {0.0f, 0.0f};
 #if WEIGHTS
-    float* column = columns + share.warp * 2 * W + share.part * COLS + share.lane % 4 * 2;
+    float* column = columns + share.warp * 2 * W + share.slice * COLS + share.lane % 4 * 2;
     // Sums over rows are a product with ones: two blocks, one below the other, on the right, and their sums in the rows above
     // and below. All lanes / 4 have the same.
     const u32 ones[4] = {0x3f803f80u, 0u, 0u, 0x3f803f80u};
@@ -557,16 +611,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_backward(
       for (int h = 0; h < 2; h++)
 #pragma unroll
         for (int mask = 1; mask < 4; mask *= 2) m1[h] += across(m1[h], mask), m2[h] += across(m2[h], mask);
-      share.show_sums(sums, m1, m2);
     }
 #if WEIGHTS
     share.wait_kept();
 #endif
-    share.meet();
+    share.add_slices(sums, m1, m2, sums_full, turn);
     // Through the LayerNorm.
     const float inv[2] = {next[0], next[1]};
     if (NORM) {
-      share.add_sums(sums, m1, m2);
 #pragma unroll
       for (int h = 0; h < 2; h++) m1[h] *= -inv[h] * (1.0f / W), m2[h] *= -inv[h] * (1.0f / W);
     }
@@ -587,10 +639,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_backward(
     show_stores();
 #if WEIGHTS
     if (NORM)  // the four warps' sums, of gradients by half of scale and shift
-      for (int i = share.thread; i < 2 * W; i += TILE_THREADS)
-        parts[layer * 2 * W + i] = 0.5f * (columns[i] + columns[2 * W + i] + columns[4 * W + i] + columns[6 * W + i]);
+      for (int i = share.thread; i < 2 * BLOCK_COLS; i += TILE_THREADS) {
+        const int at = i / BLOCK_COLS * W + share.rank * BLOCK_COLS + i % BLOCK_COLS;
+        parts[layer * 2 * W + at] = 0.5f * (columns[at] + columns[2 * W + at] + columns[4 * W + at] + columns[6 * W + at]);
+      }
 #endif
     share.meet();
+    share.send_left(left, left_full);
     if (share.thread == 0) {
       arrive(saved_empty + share.tile);
       if (NORM) arrive(vectors_empty + turn % 2);
@@ -600,17 +655,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_backward(
     d_products -= batch * W;
 #endif
     inverse -= batch;
+    share.wait_left(left_full, turn);
     if (layer == 0) break;
     // Through the product with the layer's weights.
     clear(acc);
-    multiply_left<COLS, true, W, W>(acc, left, share, ring, t);
+    multiply_left<COLS, true, W, 0>(acc, left, share, ring, t);
     if (NORM) next[0] = inverse[0], next[1] = inverse[8];
     finish_products(ring, t);
   }
 #if D_INPUT
   constexpr int M = CHUNK / SPLIT;
   d_input += ((size_t)network * batch + first + share.row) * INPUT;
-  for (int c = 0; c < INPUTS / CHUNK; c++, t++) {
+  for (int c = share.rank; c < INPUTS / CHUNK; c += CLUSTER, t++) {  // columns of the gradient, CHUNK at a time
     float back[M / 2];
     clear(back);
     ring.wait_full(t);
@@ -632,6 +688,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_backward(
 #if WEIGHTS
   if (share.thread < 8) wait_stores();
 #endif
+  end_cluster();
 }
 
 #endif

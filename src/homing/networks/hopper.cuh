@@ -50,10 +50,13 @@ __device__ __forceinline__ Matrix matrix(const bf16* p, u32 along, u32 across) {
 }
 
 #define D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define D16(i) D8(i), D8(i + 8)
 #define D32(i) D8(i), D8(i + 8), D8(i + 16), D8(i + 24)
-#define Q0 "%0,%1,%2,%3,%4,%5,%6,%7"
-#define Q1 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define Q "%0,%1,%2,%3"
+#define Q0 Q ",%4,%5,%6,%7"
+#define R1 ",%8,%9,%10,%11"
+#define Q1 R1 ",%12,%13,%14,%15"
 #define Q2 ",%16,%17,%18,%19,%20,%21,%22,%23"
 #define Q4 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define P0 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
@@ -93,10 +96,14 @@ FROM_MEMORY(256, P0 P1 P2 P3, OPERANDS256, "%128", "%129")
     asm volatile(INSTRUCTION(n) places "}, " left ", " right ", 1, 1, 1, 0, " transposed ";" \
                  : operands : "l"(a), "l"(b), "n"(1 - TRANSPOSED)); \
   }
+#define OPERANDS8 D4(0)
 #define OPERANDS16 D8(0)
+#define OPERANDS24 D8(0), D4(8)
 #define OPERANDS32 D16(0)
 #define OPERANDS48 D16(0), D8(16)
 #define OPERANDS96 D32(0), D16(32)
+FROM_LEFT(8, Q, OPERANDS8, "%4", "%5", "%6")
+FROM_LEFT(24, Q0 R1, OPERANDS24, "%12", "%13", "%14")
 FROM_LEFT(16, Q0, OPERANDS16, "%8", "%9", "%10")
 FROM_LEFT(32, Q0 Q1, OPERANDS32, "%16", "%17", "%18")
 FROM_LEFT(48, Q0 Q1 Q2, OPERANDS48, "%24", "%25", "%26")
