@@ -19,14 +19,13 @@ MAX_OUTPUTS = 256
 MULTIPROCESSORS = 132  # of a Hopper card
 STAGES = (6, 5, 4, 3, 2)  # tiles in flight, the best first
 CHUNKS = ((64, (5, 4)), (32, (6, 5, 4, 3)))  # the same of networks whose columns are split, by a tile's depth
-SPLIT, SPLITS = "HOMING_FUSED_SPLIT", (1, 2, 4)
-"""Environment variable, for measurements: warpgroups that share the columns of 64 rows."""
-CLUSTER, CLUSTERS = "HOMING_FUSED_CLUSTER", (1, 2, 4)
-"""Environment variable, for measurements: blocks that share 64 rows of passes with 64 in a block."""
-GROUPS = "HOMING_FUSED_GROUPS"
-"""Environment variable, for measurements: 1 or 2 times 64 rows in a block of the forward and backward kernel."""
-TURNS = "HOMING_FUSED_TURNS"
-"""Environment variable, for measurements: 0 lets two tiles of a block multiply at the same time."""
+# Environment variables, for measurements:
+SPLIT = "HOMING_FUSED_SPLIT"  # warpgroups of a block that share the columns of 64 rows: 1, 2 or 4
+CLUSTER = "HOMING_FUSED_CLUSTER"  # blocks that share them, at most, where multiprocessors are left: 1, 2 or 4
+GROUPS = "HOMING_FUSED_GROUPS"  # times 64 rows in a block of the forward and backward kernel: 1 or 2
+TURNS = "HOMING_FUSED_TURNS"  # 0: two groups of a block of the forward kernel multiply at the same time
+MAX_SPLIT = 4  # warpgroups of a block that compute
+MAX_SLICES = 8  # that share the columns of 64 rows
 THREADS = 128  # of a warpgroup
 PACKED_ROWS = 8  # that a block of threads packs
 PACKING_THREADS = 256
@@ -97,24 +96,38 @@ class Tiling(NamedTuple):
         return ROWS * self.groups
 
     @property
-    def split_columns(self) -> bool:
-        """Whether several warpgroups share the columns of 64 rows."""
-        return self.split * self.cluster > 1
-
-    @property
     def threads(self) -> int:
         """Threads of a block; one more warpgroup copies."""
         return THREADS * (self.groups * self.split + 1)
 
 
-def _split_tiling(shape: FusedShape, groups: int, others: int, turns: bool) -> Tiling | None:
-    """The deepest tiles that fit beside others, for networks whose columns are split; None if they are not."""
-    split, cluster = split_of(shape, groups)
-    if split * cluster == 1:
-        return None
-    others += 8 * ROWS * groups * split * cluster + 8 * (2 * STAGES[0] + 10)
+class Division(NamedTuple):
+    """Who computes 64 rows of the batch."""
+
+    groups: int  # times 64 rows in a block
+    split: int = 1  # warpgroups of a block that share their columns
+    cluster: int = 1  # blocks that do
+
+    @property
+    def slices(self) -> int:
+        """Warpgroups that share the columns of 64 rows."""
+        return self.split * self.cluster
+
+
+def _split_tiling(shape: FusedShape, division: Division, others: int, turns: bool) -> Tiling:
+    """The deepest tiles that fit beside others, for networks whose columns are split."""
+    groups, split, cluster = division
+    others += 8 * ROWS * groups * division.slices + 8 * (2 * STAGES[0] + 10)
     fitting = (
-        Tiling(groups, stages, needed, split, chunk, cluster, groups == 2 and turns and stages * chunk >= shape.width)
+        Tiling(
+            groups,
+            stages,
+            needed,
+            split,
+            chunk,
+            cluster,
+            turns and groups == 2 and stages * chunk >= shape.width,
+        )
         for chunk, counts in CHUNKS
         for stages in counts
         if (needed := 2 * stages * chunk * max(shape.width, shape.outputs) + others) <= cuda.shared_memory()
@@ -138,41 +151,44 @@ def groups_of(networks: int, batch: int, weights: bool) -> int:
 
     Passes with weight gradients run beside those of other networks, which need multiprocessors too.
     """
-    if (wanted := os.environ.get(GROUPS)) and batch % (int(wanted) * ROWS) == 0:
-        return int(wanted)
     enough = MULTIPROCESSORS // 2 if weights else MULTIPROCESSORS
     return 2 if batch % (2 * ROWS) == 0 and networks * batch > ROWS * enough else 1
 
 
-def split_of(shape: FusedShape, groups: int) -> tuple[int, int]:
-    """Warpgroups of a block that share the columns of 64 rows, at most four, and blocks that do."""
-    split = min(int(os.environ.get(SPLIT, "2")), max(SPLITS) // groups)
-    cluster = int(os.environ.get(CLUSTER, "1")) if groups == 1 and split > 1 else 1
-    while cluster > 1 and (shape.width % (16 * split * cluster) or split * cluster > 2 * max(CLUSTERS)):
-        split, cluster = (split // 2, cluster) if split > 1 else (1, cluster // 2)
-    return split, cluster
+def division_of(shape: FusedShape, networks: int, batch: int, weights: bool) -> Division:
+    """Who computes 64 rows in the forward and backward kernel: more blocks where multiprocessors are left over."""
+    wanted = lambda name, default: int(os.environ.get(name, default))
+    groups = wanted(GROUPS, groups_of(networks, batch, weights))
+    groups = groups if batch % (groups * ROWS) == 0 else 1
+    split = min(wanted(SPLIT, 2), MAX_SPLIT // groups)
+    cluster = wanted(CLUSTER, 1) if groups == 1 and split > 1 else 1
+    while cluster > 1 and networks * batch * cluster > ROWS * MULTIPROCESSORS:
+        cluster //= 2
+    while shape.width % (16 * split * cluster) or split * cluster > MAX_SLICES:
+        split, cluster = (split // 2, cluster) if split > 1 else (split, cluster // 2)
+    return Division(groups, split, cluster)
 
 
 def _tile_bytes(shape: FusedShape) -> int:
     return 2 * UNITS * max(shape.width, shape.outputs)
 
 
-def forward_tiling(shape: FusedShape, groups: int) -> Tiling:
-    """Tiles of weights, what skips layers or the left operands, and two layers' vectors."""
-    left, turns = 2 * ROWS * shape.width * groups, os.environ.get(TURNS) != "0"
-    if tiles := _split_tiling(shape, groups, left + 24 * shape.width, turns):
-        return tiles
-    skips = 2 * ROWS * shape.width * groups if shape.block else 0
-    return _tiling(groups, _tile_bytes(shape), skips + 24 * shape.width)
+def forward_tiling(shape: FusedShape, division: Division) -> Tiling:
+    """Tiles of weights, two layers' vectors, and left operands or what skips layers."""
+    rows, vectors = 2 * ROWS * shape.width * division.groups, 24 * shape.width
+    if division.slices > 1:
+        return _split_tiling(shape, division, rows + vectors, os.environ.get(TURNS) != "0")
+    return _tiling(division.groups, _tile_bytes(shape), (rows if shape.block else 0) + vectors)
 
 
-def backward_tiling(shape: FusedShape, groups: int, weights: bool) -> Tiling:
-    """Tiles of weights, a layer's normalised products, two layers' vectors, and sums over rows."""
-    sums = 32 * shape.width * groups if weights else 0
-    both = 2 * ROWS * (shape.width + max(shape.width, shape.outputs)) * groups
-    if tiles := _split_tiling(shape, groups, both + 16 * shape.width + sums, False):
-        return tiles
-    return _tiling(groups, _tile_bytes(shape), 2 * ROWS * shape.width * groups + 16 * shape.width + sums)
+def backward_tiling(shape: FusedShape, division: Division, weights: bool) -> Tiling:
+    """Tiles of weights, a layer's normalised products, two layers' vectors, sums over rows, and left operands."""
+    rows = 2 * ROWS * division.groups
+    others = rows * shape.width + 16 * shape.width
+    others += 32 * shape.width * division.groups if weights else 0
+    if division.slices > 1:
+        return _split_tiling(shape, division, others + rows * max(shape.width, shape.outputs), False)
+    return _tiling(division.groups, _tile_bytes(shape), others)
 
 
 def weights_tiling(shape: FusedShape, groups: int) -> Tiling:
@@ -242,7 +258,7 @@ def _call(
     **more: int,
 ) -> tuple[Array, ...]:
     launch = cuda.Launch((*grid, 1), tiles.threads, tiles.shared_bytes)
-    file = "fused_split.cu" if tiles.split_columns else "fused.cu"
+    file = "fused.cu" if tiles.split * tiles.cluster == 1 else "fused_split.cu"
     kernel = cuda.kernel("homing.networks", file, entry, shape.defines(entry, tiles, **more))
     return cuda.call(kernel, launch, outputs, *inputs)
 
@@ -269,7 +285,8 @@ def _run_forward(
     shape: FusedShape, save: int, x: Array, packed: Packed, vectors: Array, bias: Array
 ) -> tuple[Array, ...]:
     networks, batch, _ = x.shape
-    tiles = forward_tiling(shape, groups_of(networks, batch, weights=save == 2))
+    division = division_of(shape, networks, batch, weights=save == 2)
+    tiles = forward_tiling(shape, division)
     kept = networks, 1 + shape.layers, batch
     outputs = [
         _float32(networks, batch, shape.output),
@@ -279,7 +296,7 @@ def _run_forward(
         _bfloat16(*kept, shape.width),
     ]
     wanted = outputs[: (1, 3, 5)[save]]
-    room = _room(shape, networks, batch) if tiles.split_columns and tiles.groups == 2 else []
+    room = _room(shape, networks, batch) if division.slices > 1 and division.groups == 2 else []
     grid = batch // tiles.rows * tiles.cluster, networks
     given = x, *packed, vectors, bias
     made = _call(shape, "fused_forward", tiles, grid, [*wanted, *room], given, SAVE=save)
@@ -312,9 +329,10 @@ def _backward(
     saved: Saved,
 ) -> tuple[Array | None, Gradients | None]:
     networks, batch, _ = gradient.shape
-    tiles = backward_tiling(shape, groups_of(networks, batch, weights), weights)
+    division = division_of(shape, networks, batch, weights)
+    tiles = backward_tiling(shape, division, weights)
     layers = 1 + shape.layers
-    room = _room(shape, networks, batch) if not tiles.split_columns or tiles.groups == 2 else []
+    room = _room(shape, networks, batch) if division.slices == 1 or division.groups == 2 else []
     outputs = [*room, *([_float32(networks, batch, shape.input)] if d_input else [])]
     if weights:
         outputs += [
