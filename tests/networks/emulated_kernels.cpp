@@ -61,6 +61,7 @@ static void sync_cluster() { wait_at(cluster_barrier, CLUSTER * threads); }
 static void sync_warp() { wait_at(block->warps[threadIdx.x / 32], 32); }
 static void sync_warpgroup() { wait_at(block->groups[threadIdx.x / 128], 128); }
 static void sync_threads(int barrier, int size) { wait_at(block->named.at(barrier), size); }
+static int uniform(int x) { return x; }
 static void show_arrival(int barrier, int size) {
   Barrier& named = block->named.at(barrier);
   if (++named.waiting == size) named.waiting = 0, named.round++;
@@ -180,6 +181,7 @@ static Matrix matrix(const unsigned short* p, u32 along, u32 across) {
   if ((uintptr_t)p % 16) std::abort();
   return {p, along, across};
 }
+static Matrix moved(Matrix m, int numbers) { return {m.at + numbers, m.along, m.across}; }
 static float entry_of(const Matrix& m, int k, int i, bool k_inside) {
   const int inside = k_inside ? i % 8 * 8 + k % 8 : k % 8 * 8 + i % 8;
   return widen(m.at[k / 8 * (m.along / 2) + i / 8 * (m.across / 2) + inside]);

@@ -55,7 +55,7 @@ __device__ __forceinline__ void end_cluster() {}
 struct Share {
   int tile, part, rank, slice, thread, warp, lane, row;  // `thread`: of the tile's in this block; `row`: the first of its two
   __device__ __forceinline__ Share() {
-    tile = threadIdx.x / TILE_THREADS, thread = threadIdx.x % TILE_THREADS, part = thread / 128;
+    tile = uniform(threadIdx.x / TILE_THREADS), part = uniform(threadIdx.x % TILE_THREADS / 128), thread = threadIdx.x % TILE_THREADS;
     rank = blockIdx.x % CLUSTER, slice = rank * SPLIT + part;
     warp = thread % 128 / 32, lane = thread % 32, row = warp * 16 + lane / 4;
   }
@@ -124,17 +124,16 @@ struct Share {
 
 template <int M, bool BACK, int WIDE, int COLUMNS>
 __device__ __forceinline__ void multiply_left(float (&acc)[M / 2], const bf16* left, const Share& share, const Ring& ring, int& t) {
+  const Matrix a = matrix(left, BLOCK_BYTES, WIDE / 8 * BLOCK_BYTES);
 #pragma unroll
   for (int c = 0; c < WIDE / CHUNK; c++, t++) {
     ring.wait_full(t);
-    const bf16 *a = left + c * CHUNK * 8, *b = ring[t] + share.part * M * (BACK ? CHUNK : 8);
+    const bf16* tile = ring[t] + share.part * M * (BACK ? CHUNK : 8);
+    const Matrix b = BACK ? matrix(tile, BLOCK_BYTES, CHUNK / 8 * BLOCK_BYTES) : matrix(tile, COLUMNS / 8 * BLOCK_BYTES, BLOCK_BYTES);
     start_products();
 #pragma unroll
-    for (int k = 0; k < CHUNK / 16; k++) {
-      const Matrix rows = matrix(a + k * 128, BLOCK_BYTES, WIDE / 8 * BLOCK_BYTES);
-      if (BACK) multiply<1>(acc, rows, matrix(b + k * 128, BLOCK_BYTES, CHUNK / 8 * BLOCK_BYTES));
-      else multiply<0>(acc, rows, matrix(b + k * 16 * COLUMNS, COLUMNS / 8 * BLOCK_BYTES, BLOCK_BYTES));
-    }
+    for (int k = 0; k < CHUNK / 16; k++)
+      multiply<BACK>(acc, moved(a, (c * CHUNK / 16 + k) * 128), moved(b, k * (BACK ? 128 : 16 * COLUMNS)));
     end_products();
     if (c > 0) wait_products<1>(), ring.release(t - 1);
   }
@@ -670,11 +669,10 @@ extern "C" __global__ void IN_CLUSTER __launch_bounds__(THREADS, 1) fused_backwa
     float back[M / 2];
     clear(back);
     ring.wait_full(t);
+    const Matrix a = matrix(left, BLOCK_BYTES, NJ * BLOCK_BYTES), b = matrix(ring[t] + share.part * M * W, BLOCK_BYTES, NJ * BLOCK_BYTES);
     start_products();
 #pragma unroll
-    for (int k = 0; k < NK; k++)
-      multiply<1>(back, matrix(left + k * 128, BLOCK_BYTES, NJ * BLOCK_BYTES),
-                  matrix(ring[t] + (share.part * M / 8 * NJ + 2 * k) * 64, BLOCK_BYTES, NJ * BLOCK_BYTES));
+    for (int k = 0; k < NK; k++) multiply<1>(back, moved(a, k * 128), moved(b, k * 128));
     end_products();
     wait_products<0>();
     ring.release(t);

@@ -21,6 +21,9 @@ __device__ __forceinline__ void show_arrival(int barrier, int threads) {
 }
 __device__ __forceinline__ void sync_warp() { __syncwarp(); }
 
+// What all lanes of a warp have alike: so the compiler knows, and keeps it, and addresses made of it, in uniform registers.
+__device__ __forceinline__ int uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
+
 // Registers move from the warpgroup that copies to those that compute.
 #if GROUPS == 2 && !defined(TAKEN)
 #define TAKEN "240"
@@ -48,6 +51,8 @@ typedef u64 Matrix;
 __device__ __forceinline__ Matrix matrix(const bf16* p, u32 along, u32 across) {
   return (Matrix)((address(p) & 0x3ffff) >> 4) | (u64)(along >> 4) << 16 | (u64)(across >> 4) << 32;
 }
+
+__device__ __forceinline__ Matrix moved(Matrix m, int numbers) { return m + numbers / 8; }
 
 #define D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
