@@ -143,19 +143,14 @@ __device__ __forceinline__ void finish_products(const Ring& ring, int t) {
   ring.release(t - 1);
 }
 
-// A thread's eight numbers of a pair of blocks, or all pairs' and so many added.
+// A thread's eight numbers of a pair of blocks.
 __device__ __forceinline__ uint4 packed(const float* x) {
   return make_uint4(pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7]));
 }
-template <int M, class Words>
-__device__ __forceinline__ void add_words(float (&acc)[M], Words&& words_of) {
+__device__ __forceinline__ void add_words(float* x, uint4 four) {
+  const u32 words[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
-  for (int k = 0; k < M / 8; k++) {
-    const uint4 four = words_of(k);
-    const u32 words[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++) acc[8 * k + 2 * i] += unpack(words[i]).x, acc[8 * k + 2 * i + 1] += unpack(words[i]).y;
-  }
+  for (int i = 0; i < 4; i++) x[2 * i] += unpack(words[i]).x, x[2 * i + 1] += unpack(words[i]).y;
 }
 
 // What skips layers: in registers where there are enough.
@@ -359,16 +354,14 @@ extern "C" __global__ void IN_CLUSTER __launch_bounds__(THREADS, 1) fused_forwar
 #if SAVE
       kept[k * 32] = make_uint4(words[0], words[1], words[2], words[3]);
 #endif
-    }
 #if BLOCK
-    if (layer % BLOCK == 0) {
-      if (layer > 0) add_words(acc, [&](int k) { return SKIP(k); });
-#pragma unroll
-      for (int k = 0; k < OWN; k++) SKIP(k) = packed(acc + 8 * k);
-    }
+      if (layer % BLOCK == 0) {
+        if (layer > 0) add_words(acc + 8 * k, SKIP(k));
+        SKIP(k) = packed(acc + 8 * k);
+      }
 #endif
-#pragma unroll
-    for (int k = 0; k < OWN; k++) store_matrices(own + k * 128, packed(acc + 8 * k));
+      store_matrices(own + k * 128, packed(acc + 8 * k));
+    }
     show_stores();
 #if SAVE
     kept += batch * (W / 8), inverse += batch;
@@ -544,7 +537,10 @@ extern "C" __global__ void IN_CLUSTER __launch_bounds__(THREADS, 1) fused_backwa
   for (int layer = LAYERS, turn = 0; layer >= 0; layer--, turn++) {
 #if BLOCK
     if (layer % BLOCK == 0) {
-      if (layer < LAYERS) add_words(acc, [&](int k) { return SKIP(k); });
+      if (layer < LAYERS) {
+#pragma unroll
+        for (int k = 0; k < OWN; k++) add_words(acc + 8 * k, SKIP(k));
+      }
       if (layer > 0) {
 #pragma unroll
         for (int k = 0; k < OWN; k++) SKIP(k) = packed(acc + 8 * k);
