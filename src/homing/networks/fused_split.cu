@@ -97,25 +97,31 @@ struct Share {
       }
     }
   }
-  // The left operand is complete: this block's columns are, and those of the others have come.
-  __device__ __forceinline__ void send_left(bf16* left, u64* full) const {
+  // In a cluster each warp sends its part of the left operand to the other blocks, and keeps it, as soon as it is there.
+  __device__ __forceinline__ void send_left(bf16* left, u64* full, bf16* to) const {
     if (CLUSTER == 1) return;
     if (thread == 0) announce(full, (CLUSTER - 1) * 128 * BLOCK_COLS);
-    if (thread < 8 * CLUSTER && thread / 8 != rank) {
-      bf16* columns = left + thread % 8 * 8 * W + rank * BLOCK_COLS * 8;
-      copy_to(columns, columns, 16 * BLOCK_COLS, full, thread / 8);
+    sync_warp();
+    if (lane > 0) return;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const int at = ((warp * 2 + h) * NJ + slice * (COLS / 8)) * 64;
+#pragma unroll
+      for (int i = 1; i < CLUSTER; i++) copy_to(left + at, left + at, 16 * COLS, full, (rank + i) % CLUSTER);
+      if (to) store(to + at, left + at, 16 * COLS);
     }
   }
   __device__ __forceinline__ void wait_left(u64* full, int phase) const {
     if (CLUSTER > 1) wait_for_peers(full, phase);
   }
-  // This block's columns of a left operand of `wide` columns to a matrix in blocks, by the lanes of one warp.
+  // A left operand of `wide` columns to a matrix in blocks. Blocks of a cluster have some of its rows each.
   __device__ __forceinline__ void keep(bf16* to, int stride, const bf16* left, int wide) const {
-    const int own = wide / CLUSTER * 8;
-    if (thread < 8) store(to + thread * 8 * stride + rank * own, left + thread * 8 * wide + rank * own, 2 * own);
+    if (CLUSTER == 1 && stride == wide) {
+      if (thread == 0) store(to, left, 128 * wide);
+    } else if (thread < 8 && thread % CLUSTER == rank) store(to + thread * 8 * stride, left + thread * 8 * wide, 16 * wide);
   }
   __device__ __forceinline__ void wait_kept() const {
-    if (thread < 8) wait_stores_read();
+    if (lane < 8) wait_stores_read();
   }
 };
 
@@ -292,10 +298,9 @@ extern "C" __global__ void IN_CLUSTER __launch_bounds__(THREADS, 1) fused_forwar
       }
     } else {
       share.wait_turn();
-      share.send_left(left, left_full);
       if (share.thread == 0) arrive(vectors_empty + (layer - 1) % 2);
 #if SAVE == 2
-      share.keep(activations, W, left, W);
+      if (CLUSTER == 1) share.keep(activations, W, left, W);
       activations += batch * W;
 #endif
       share.wait_left(left_full, layer - 1);
@@ -363,6 +368,11 @@ extern "C" __global__ void IN_CLUSTER __launch_bounds__(THREADS, 1) fused_forwar
       store_matrices(own + k * 128, packed(acc + 8 * k));
     }
     show_stores();
+#if SAVE == 2
+    share.send_left(left, left_full, activations);
+#else
+    share.send_left(left, left_full, 0);
+#endif
 #if SAVE
     kept += batch * (W / 8), inverse += batch;
 #endif
@@ -379,9 +389,8 @@ extern "C" __global__ void IN_CLUSTER __launch_bounds__(THREADS, 1) fused_forwar
     made[i] = col < OUTPUT ? bias[col] : 0.0f;
   }
   share.meet();
-  share.send_left(left, left_full);
 #if SAVE == 2
-  share.keep(activations, W, left, W);
+  if (CLUSTER == 1) share.keep(activations, W, left, W);
 #endif
   share.wait_left(left_full, LAYERS);
   for (int part = 0; part < 2; part++) {
@@ -395,7 +404,7 @@ extern "C" __global__ void IN_CLUSTER __launch_bounds__(THREADS, 1) fused_forwar
     if (col < OUTPUT) out[i / 2 % 2 * 8 * OUTPUT + col] = made[i];
   }
 #if SAVE == 2
-  if (share.thread < 8) wait_stores();
+  if (share.lane < 8) wait_stores();
 #endif
   end_cluster();
 }
@@ -633,20 +642,22 @@ extern "C" __global__ void IN_CLUSTER __launch_bounds__(THREADS, 1) fused_backwa
     }
     show_stores();
 #if WEIGHTS
+    share.send_left(left, left_full, d_products);
     if (NORM)  // the four warps' sums, of gradients by half of scale and shift
       for (int i = share.thread; i < 2 * BLOCK_COLS; i += TILE_THREADS) {
         const int at = i / BLOCK_COLS * W + share.rank * BLOCK_COLS + i % BLOCK_COLS;
         parts[layer * 2 * W + at] = 0.5f * (columns[at] + columns[2 * W + at] + columns[4 * W + at] + columns[6 * W + at]);
       }
+#else
+    share.send_left(left, left_full, 0);
 #endif
     share.meet();
-    share.send_left(left, left_full);
     if (share.thread == 0) {
       arrive(saved_empty + share.tile);
       if (NORM) arrive(vectors_empty + turn % 2);
     }
 #if WEIGHTS
-    share.keep(d_products, W, left, W);
+    if (CLUSTER == 1) share.keep(d_products, W, left, W);
     d_products -= batch * W;
 #endif
     inverse -= batch;
@@ -680,7 +691,7 @@ extern "C" __global__ void IN_CLUSTER __launch_bounds__(THREADS, 1) fused_backwa
   }
 #endif
 #if WEIGHTS
-  if (share.thread < 8) wait_stores();
+  if (share.lane < 8) wait_stores();
 #endif
   end_cluster();
 }
