@@ -1,10 +1,10 @@
 // Whole networks by the matrix units of Hopper cards, their columns split: forward and backward. What fused.cu makes of
 // the same arrays with a warpgroup for 64 rows, SPLIT warpgroups make here.
 //
-// A tile of 64 rows of the batch goes through all layers. Each of its warpgroups has W / SPLIT columns of the accumulators;
-// what they normalise and activate is the left operand of the next product, in shared memory for all of them. Sums over a
-// row are exchanged there too. Weights stream from L2 through a ring of tiles that all warpgroups of a block share; threads
-// of a warpgroup of their own copy them, four where many copies are small. Activations and gradients that weights' gradients need leave as bulk copies of left operands.
+// A tile of 64 rows of the batch goes through all layers. Each of its warpgroups has its columns of the accumulators; what they
+// normalise and activate is the left operand of the next product, in shared memory for all of them. Sums over a row are exchanged
+// there too. Weights stream from L2 through a ring of tiles that all warpgroups of a block share; threads of a warpgroup of its own
+// copy them, four where many copies are small. What the gradients of weights need leaves as bulk copies of left operands.
 //
 // A layer of a tile: products; sums of rows are shown; barrier (nobody reads the left operand any more); elements, the next left
 // operand; barrier.
@@ -44,7 +44,7 @@ static_assert(!TURNS || (GROUPS == 2 && W <= STAGES * CHUNK), "a turn's tiles, w
 // A block whose shared memory the others still write to, or read, must not end.
 #if CLUSTER > 1
 #define IN_CLUSTER __cluster_dims__(CLUSTER, 1, 1)
-__device__ __forceinline__ void end_cluster() { sync_cluster(); }
+__device__ __forceinline__ void end_cluster() { sync_warp(), sync_cluster(); }
 #else
 #define IN_CLUSTER
 __device__ __forceinline__ void end_cluster() {}
@@ -213,32 +213,33 @@ extern "C" __global__ void IN_CLUSTER __launch_bounds__(THREADS, 1) fused_forwar
   if (threadIdx.x >= COMPUTING) {
     give_registers();
     const int turn = uniform(share.warp);  // of four threads that copy
-    if (share.lane > 0 || (CLUSTER == 1 && turn > 0)) return end_cluster();
-    weights += (size_t)network * (INPUTS + LAYERS * W) * W;
-    heads += (size_t)network * 2 * W * OUTPUTS;
-    vectors += (size_t)network * (1 + LAYERS) * 3 * W;
-    const bf16* from = weights;
-    int t = 0;
-    for (int layer = 0; layer <= LAYERS + 1; layer++) {
-      if (layer > LAYERS) from = heads;
-      else if (turn == 0) {
-        if (layer >= 2) wait_for(vectors_empty + layer % 2, layer / 2 - 1);
-        announce(vectors_full + layer % 2, 12 * W);
-        copy(numbers + layer % 2 * 3 * W, vectors + layer * 3 * W, 12 * W, vectors_full + layer % 2);
-      }
-      const int count = layer == 0 ? INPUTS / CHUNK : layer <= LAYERS ? W / CHUNK : 2 * (W / CHUNK), wide = layer <= LAYERS ? W : OUTPUTS;
-      const int own = wide / CLUSTER * 8;  // of eight rows
-      for (int c = 0; c < count; c++, t++) {
-        ring.wait_empty(t);
-        if (turn == 0) announce(ring.full + t % STAGES, CHUNK / 4 * own);
-        if (CLUSTER == 1) copy(ring[t], from, CHUNK / 4 * own, ring.full + t % STAGES);
-        else
+    if (share.lane == 0 && (CLUSTER > 1 || turn == 0)) {
+      weights += (size_t)network * (INPUTS + LAYERS * W) * W;
+      heads += (size_t)network * 2 * W * OUTPUTS;
+      vectors += (size_t)network * (1 + LAYERS) * 3 * W;
+      const bf16* from = weights;
+      int t = 0;
+      for (int layer = 0; layer <= LAYERS + 1; layer++) {
+        if (layer > LAYERS) from = heads;
+        else if (turn == 0) {
+          if (layer >= 2) wait_for(vectors_empty + layer % 2, layer / 2 - 1);
+          announce(vectors_full + layer % 2, 12 * W);
+          copy(numbers + layer % 2 * 3 * W, vectors + layer * 3 * W, 12 * W, vectors_full + layer % 2);
+        }
+        const int count = layer == 0 ? INPUTS / CHUNK : layer <= LAYERS ? W / CHUNK : 2 * (W / CHUNK), wide = layer <= LAYERS ? W : OUTPUTS;
+        const int own = wide / CLUSTER * 8;  // of eight rows
+        for (int c = 0; c < count; c++, t++) {
+          ring.wait_empty(t);
+          if (turn == 0) announce(ring.full + t % STAGES, CHUNK / 4 * own);
+          if (CLUSTER == 1) copy(ring[t], from, CHUNK / 4 * own, ring.full + t % STAGES);
+          else
 #pragma unroll
-          for (int i = 0; i < CHUNK / 32; i++) {
-            const int rows = turn * (CHUNK / 32) + i;
-            copy(ring[t] + rows * own, from + rows * wide * 8 + share.rank * own, 2 * own, ring.full + t % STAGES);
-          }
-        from += CHUNK * wide;
+            for (int i = 0; i < CHUNK / 32; i++) {
+              const int rows = turn * (CHUNK / 32) + i;
+              copy(ring[t] + rows * own, from + rows * wide * 8 + share.rank * own, 2 * own, ring.full + t % STAGES);
+            }
+          from += CHUNK * wide;
+        }
       }
     }
     return end_cluster();
@@ -461,49 +462,51 @@ extern "C" __global__ void IN_CLUSTER __launch_bounds__(THREADS, 1) fused_backwa
   if (threadIdx.x >= COMPUTING) {
     give_registers();
     const int turn = uniform(share.warp);  // of four threads that copy
-    if (share.lane > 0) return end_cluster();
-    weights += (size_t)network * (INPUTS + LAYERS * W) * W;
-    heads += (size_t)network * 2 * W * OUTPUTS;
-    vectors += (size_t)network * (1 + LAYERS) * 3 * W;
-    normed += ((size_t)network * (1 + LAYERS) * batch + blockIdx.x / CLUSTER * ROWS) * W;
-    int t = 0;
-    // Tiles of CHUNK columns of a matrix with W rows, of which a block has its own, and `wide` columns: a copy for each eight rows.
-    auto fetch_columns = [&](const bf16* from, int wide) {
-      constexpr int ALL = NJ / CLUSTER, EACH = (ALL + 3) / 4;
-      from += (share.rank * ALL + turn * EACH) * wide * 8;
-      for (int c = 0; c < wide / CHUNK; c++, t++) {
-        ring.wait_empty(t);
-        if (turn == 0) announce(ring.full + t % STAGES, 2 * CHUNK * BLOCK_COLS);
-        bf16* to = ring[t] + turn * EACH * CHUNK * 8;
+    if (share.lane == 0) {
+      weights += (size_t)network * (INPUTS + LAYERS * W) * W;
+      heads += (size_t)network * 2 * W * OUTPUTS;
+      vectors += (size_t)network * (1 + LAYERS) * 3 * W;
+      normed += ((size_t)network * (1 + LAYERS) * batch + blockIdx.x / CLUSTER * ROWS) * W;
+      int t = 0;
+      // Tiles of CHUNK columns of a matrix with W rows, of which a block has its own, and `wide` columns: a copy for each eight rows.
+      auto fetch_columns = [&](const bf16* from, int wide) {
+        constexpr int ALL = NJ / CLUSTER, EACH = (ALL + 3) / 4;
+        from += (share.rank * ALL + turn * EACH) * wide * 8;
+        for (int c = 0; c < wide / CHUNK; c++, t++) {
+          ring.wait_empty(t);
+          if (turn == 0) announce(ring.full + t % STAGES, 2 * CHUNK * BLOCK_COLS);
+          bf16* to = ring[t] + turn * EACH * CHUNK * 8;
 #pragma unroll
-        for (int i = 0; i < EACH; i++)
-          if (ALL % 4 == 0 || turn * EACH + i < ALL) copy(to + i * CHUNK * 8, from + (i * wide + c * CHUNK) * 8, 16 * CHUNK, ring.full + t % STAGES);
+          for (int i = 0; i < EACH; i++)
+            if (ALL % 4 == 0 || turn * EACH + i < ALL)
+              copy(to + i * CHUNK * 8, from + (i * wide + c * CHUNK) * 8, 16 * CHUNK, ring.full + t % STAGES);
+        }
+      };
+      fetch_columns(heads, OUTPUTS);
+      for (int layer = LAYERS, step = 0; layer >= 0; layer--, step++) {
+        if (NORM && turn == 0) {
+          if (step >= 2) wait_for(vectors_empty + step % 2, step / 2 - 1);
+          announce(vectors_full + step % 2, 8 * W);
+          copy(numbers + step % 2 * 2 * W, vectors + (layer * 3 + 1) * W, 8 * W, vectors_full + step % 2);
+        }
+        for (int tile = 0; tile < GROUPS && turn == 0; tile++) {
+          if (step > 0) wait_for(saved_empty + tile, step - 1);
+          const bf16* from = normed + ((size_t)layer * batch + tile * 64) * W;
+          announce(saved_full + tile, 128 * BLOCK_COLS);
+          if (CLUSTER == 1) copy(saved + tile * 64 * W, from, 128 * W, saved_full + tile);
+          else
+            for (int i = 0; i < 4; i++)  // 16 rows each
+              copy(saved + i * 16 * BLOCK_COLS, from + i * 16 * W + share.rank * 16 * BLOCK_COLS, 32 * BLOCK_COLS, saved_full + tile);
+        }
+        if (layer > 0) fetch_columns(weights + (INPUTS + (layer - 1) * W) * W, W);
       }
-    };
-    fetch_columns(heads, OUTPUTS);
-    for (int layer = LAYERS, step = 0; layer >= 0; layer--, step++) {
-      if (NORM && turn == 0) {
-        if (step >= 2) wait_for(vectors_empty + step % 2, step / 2 - 1);
-        announce(vectors_full + step % 2, 8 * W);
-        copy(numbers + step % 2 * 2 * W, vectors + (layer * 3 + 1) * W, 8 * W, vectors_full + step % 2);
-      }
-      for (int tile = 0; tile < GROUPS && turn == 0; tile++) {
-        if (step > 0) wait_for(saved_empty + tile, step - 1);
-        const bf16* from = normed + ((size_t)layer * batch + tile * 64) * W;
-        announce(saved_full + tile, 128 * BLOCK_COLS);
-        if (CLUSTER == 1) copy(saved + tile * 64 * W, from, 128 * W, saved_full + tile);
-        else
-          for (int i = 0; i < 4; i++)  // 16 rows each
-            copy(saved + i * 16 * BLOCK_COLS, from + i * 16 * W + share.rank * 16 * BLOCK_COLS, 32 * BLOCK_COLS, saved_full + tile);
-      }
-      if (layer > 0) fetch_columns(weights + (INPUTS + (layer - 1) * W) * W, W);
+      if (D_INPUT && turn == 0)
+        for (int c = share.rank; c < INPUTS / CHUNK; c += CLUSTER, t++) {
+          ring.wait_empty(t);
+          announce(ring.full + t % STAGES, 2 * CHUNK * W);
+          copy(ring[t], weights + c * CHUNK * W, 2 * CHUNK * W, ring.full + t % STAGES);
+        }
     }
-    if (D_INPUT && turn == 0)
-      for (int c = share.rank; c < INPUTS / CHUNK; c += CLUSTER, t++) {
-        ring.wait_empty(t);
-        announce(ring.full + t % STAGES, 2 * CHUNK * W);
-        copy(ring[t], weights + c * CHUNK * W, 2 * CHUNK * W, ring.full + t % STAGES);
-      }
     return end_cluster();
   }
 
