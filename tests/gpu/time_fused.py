@@ -45,7 +45,7 @@ def microseconds(call, start) -> float:
 
 
 def passes(shape: FusedShape, networks: int, batch: int) -> list[float]:
-    """Microseconds of each: forward, the same with what gradients need, backward to the input, all other gradients."""
+    """Microseconds of each: forward, with what gradients need, backward to the input, all other gradients."""
     x, weights, vectors, bias, gradient = example(shape, networks, batch)
     packed = jax.jit(lambda w: KERNELS.pack(shape, w))(weights)
     saved = jax.jit(lambda: KERNELS.forward(shape, True, x, packed, vectors, bias)[1])()
