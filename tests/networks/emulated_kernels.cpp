@@ -136,6 +136,10 @@ static void multiply_add(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   sync_warp();
 }
 static void multiply_small(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply_add(c, a, b0, b1); }
+static void product_small(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  for (float& each : c) each = 0.0f;
+  multiply_add(c, a, b0, b1);
+}
 static u32 transpose(u32 x) {
   lane_of_warp(lane_id()).r[0] = x;
   sync_warp();

@@ -547,18 +547,6 @@ extern "C" __global__ void IN_CLUSTER __launch_bounds__(THREADS, 1) fused_backwa
   finish_products(ring, t);
 
   for (int layer = LAYERS, turn = 0; layer >= 0; layer--, turn++) {
-#if BLOCK
-    if (layer % BLOCK == 0) {
-      if (layer < LAYERS) {
-#pragma unroll
-        for (int k = 0; k < OWN; k++) add_words(acc + 8 * k, SKIP(k));
-      }
-      if (layer > 0) {
-#pragma unroll
-        for (int k = 0; k < OWN; k++) SKIP(k) = packed(acc + 8 * k);
-      }
-    }
-#endif
     // Through the activation, and through scale and shift.
     if (NORM) wait_for(vectors_full + turn % 2, turn / 2);
     wait_for(saved_full + share.tile, turn);
@@ -570,14 +558,20 @@ extern "C" __global__ void IN_CLUSTER __launch_bounds__(THREADS, 1) fused_backwa
     // and below. All lanes / 4 have the same.
     const u32 ones[4] = {0x3f803f80u, 0u, 0u, 0x3f803f80u};
     auto write_sums = [&](float* to, u32 low, u32 high) {
-      float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-      multiply_small(sum, ones, transpose(low), transpose(high));
+      float sum[4];
+      product_small(sum, ones, transpose(low), transpose(high));
       *(float2*)to = make_float2(sum[0], sum[1]);
       *(float2*)(to + 8) = make_float2(sum[2], sum[3]);
     };
 #endif
 #pragma unroll
     for (int k = 0; k < OWN; k++) {
+#if BLOCK
+      if (layer % BLOCK == 0) {
+        if (layer < LAYERS) add_words(acc + 8 * k, SKIP(k));
+        if (layer > 0) SKIP(k) = packed(acc + 8 * k);
+      }
+#endif
       const uint4 four = kept[k * 32];
       const u32 words[4] = {four.x, four.y, four.z, four.w};
       float2 shifts[2], scales[2];
