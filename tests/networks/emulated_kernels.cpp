@@ -191,6 +191,7 @@ static float entry_of(const Matrix& m, int k, int i, bool k_inside) {
   return widen(m.at[k / 8 * (m.along / 2) + i / 8 * (m.across / 2) + inside]);
 }
 static void start_products() {}
+template <int COUNT> static void settle(float (&)[COUNT]) {}
 static void end_products() {}
 template <int PENDING> static void wait_products() {}
 static void take_registers() {}

@@ -136,6 +136,7 @@ __device__ __forceinline__ void multiply_left(float (&acc)[M / 2], const bf16* l
     ring.wait_full(t);
     const bf16* tile = ring[t] + share.part * M * (BACK ? CHUNK : 8);
     const Matrix b = BACK ? matrix(tile, BLOCK_BYTES, CHUNK / 8 * BLOCK_BYTES) : matrix(tile, COLUMNS / 8 * BLOCK_BYTES, BLOCK_BYTES);
+    if (c == 0 && !BACK) settle(acc);
     start_products();
 #pragma unroll
     for (int k = 0; k < CHUNK / 16; k++)

@@ -39,6 +39,13 @@ __device__ __forceinline__ void give_registers() {}
 // Products by the matrix units, in the background: from `start_products` until `wait_products` neither accumulators nor operands
 // in registers may be touched.
 __device__ __forceinline__ void start_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// Accumulators that do not begin with zeros are written before products start; unless told, the compiler moves that, and makes
+// products wait for each other.
+template <int COUNT>
+__device__ __forceinline__ void settle(float (&d)[COUNT]) {
+#pragma unroll
+  for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
 __device__ __forceinline__ void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int PENDING>
 __device__ __forceinline__ void wait_products() {
