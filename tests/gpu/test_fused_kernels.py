@@ -10,7 +10,7 @@ from fused_reference import REFERENCE, Kept
 from kernel_cases import distance, example, from_registers, plain_order
 
 from homing.compile import xla
-from homing.networks import MLP, NetConfig
+from homing.networks import MLP, NetConfig, fused_passes
 from homing.networks.fused_passes import KERNELS, FusedShape
 
 pytestmark = pytest.mark.skipif(
@@ -27,6 +27,14 @@ CASES = [
     (FusedShape(width=128, input=11, layers=8, norm=True, block=4, output=3), 2, 192),
     (FusedShape(width=64, input=11, layers=4, norm=False, block=4, output=65), 40, 512),
 ]
+# Warpgroups of a block, and blocks, that share the columns of 64 rows; times 64 rows in a block.
+DIVISIONS = [{"SPLIT": "1"}, {"SPLIT": "2", "TURNS": "0"}]
+DIVISIONS += [
+    {"SPLIT": split, "GROUPS": "1", "CLUSTER": cluster} for split, cluster in ("21", "41", "22", "24")
+]
+DIVIDED = [(*case, {}) for case in CASES] + [
+    (*CASES[i], division) for division in DIVISIONS for i in (0, 2, 6)
+]
 RESIDUAL = NetConfig(width=256, depth=4, layer_norm=True, residual="blocks", dtype="bfloat16")
 
 
@@ -34,8 +42,10 @@ def jitted(call, shape, *flags):
     return jax.jit(functools.partial(call, shape, *flags))
 
 
-@pytest.mark.parametrize(("shape", "networks", "batch"), CASES, ids=str)
-def test_kernels_compute_what_their_reference_does(shape, networks, batch):
+@pytest.mark.parametrize(("shape", "networks", "batch", "division"), DIVIDED, ids=str)
+def test_kernels_compute_what_their_reference_does(monkeypatch, shape, networks, batch, division):
+    for name, value in division.items():
+        monkeypatch.setenv(getattr(fused_passes, name), value)
     x, weights, vectors, bias, gradient = example(shape, networks, batch)
     packed, exact = jitted(KERNELS.pack, shape)(weights), jitted(REFERENCE.pack, shape)(weights)
     for own, other in zip(packed, exact, strict=True):

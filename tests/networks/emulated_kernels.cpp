@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,10 @@
 #define __forceinline__ inline
 #define __restrict__
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
+#ifndef CLUSTER
+#define CLUSTER 1  // blocks that run at the same time and see each other's shared memory
+#endif
 
 struct Index { int x, y; };
 struct float2 { float x, y; };
@@ -25,15 +30,22 @@ static uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return
 static int min(int a, int b) { return a < b ? a : b; }
 static float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 
-// Fibers.
+// Fibers, of all blocks of a cluster.
 static Index threadIdx, blockIdx, gridDim;
 static std::vector<ucontext_t> fibers;
 static ucontext_t scheduler;
 static std::vector<char> done;
 static int current, threads;
 struct Barrier { int waiting = 0, round = 0; };
-static Barrier block_barrier;
-static std::vector<Barrier> warp_barriers, group_barriers, named_barriers;
+struct Block {
+  Barrier all;
+  std::vector<Barrier> warps, groups, named;
+  std::vector<char> memory;
+  char* shared() { return (char*)(((uintptr_t)memory.data() + 127) / 128 * 128); }
+};
+static std::vector<Block> cluster;
+static Block* block;  // whose thread runs
+static Barrier cluster_barrier;
 
 static void wait_at(Barrier& barrier, int size) {
   const int round = barrier.round;
@@ -44,12 +56,14 @@ static void wait_at(Barrier& barrier, int size) {
   }
   while (barrier.round == round) swapcontext(&fibers[current], &scheduler);
 }
-static void __syncthreads() { wait_at(block_barrier, threads); }
-static void sync_warp() { wait_at(warp_barriers[threadIdx.x / 32], 32); }
-static void sync_warpgroup() { wait_at(group_barriers[threadIdx.x / 128], 128); }
-static void sync_threads(int barrier, int size) { wait_at(named_barriers.at(barrier), size); }
+static void __syncthreads() { wait_at(block->all, threads); }
+static void sync_cluster() { wait_at(cluster_barrier, CLUSTER * threads); }
+static void sync_warp() { wait_at(block->warps[threadIdx.x / 32], 32); }
+static void sync_warpgroup() { wait_at(block->groups[threadIdx.x / 128], 128); }
+static void sync_threads(int barrier, int size) { wait_at(block->named.at(barrier), size); }
+static int uniform(int x) { return x; }
 static void show_arrival(int barrier, int size) {
-  Barrier& named = named_barriers.at(barrier);
+  Barrier& named = block->named.at(barrier);
   if (++named.waiting == size) named.waiting = 0, named.round++;
 }
 
@@ -57,7 +71,7 @@ static void show_arrival(int barrier, int size) {
 typedef unsigned int u32;
 struct Shown { u32 r[4]; u32 b[2]; const unsigned short* at; float x; };
 static std::vector<Shown> shown;
-static Shown& lane_of_warp(int lane) { return shown[threadIdx.x / 32 * 32 + lane]; }
+static Shown& lane_of_warp(int lane) { return shown[current / 32 * 32 + lane]; }
 static int lane_id() { return threadIdx.x % 32; }
 
 static float widen(unsigned bits) {
@@ -122,6 +136,10 @@ static void multiply_add(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   sync_warp();
 }
 static void multiply_small(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply_add(c, a, b0, b1); }
+static void product_small(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  for (float& each : c) each = 0.0f;
+  multiply_add(c, a, b0, b1);
+}
 static u32 transpose(u32 x) {
   lane_of_warp(lane_id()).r[0] = x;
   sync_warp();
@@ -136,17 +154,44 @@ static u32 transpose(u32 x) {
 }
 static float tanh_of(float x) { return std::tanh(x); }
 
+// Ordinary stores that matrix units and copies do not see yet.
+static std::vector<std::vector<const unsigned short*>> unseen;
+static void show_stores() { unseen[current].clear(); }
+#define BLOCK_BYTES 128
+static void check_seen(const void* from, size_t bytes) {
+  for (const auto& own : unseen)
+    for (const void* at : own)
+      if (at >= from && at < (const char*)from + bytes) std::abort();
+}
+template <class Value> static void put(unsigned short* to, Value value) {
+  std::memcpy(to, &value, sizeof value);
+  unseen[current].push_back(to);
+}
+static void store_matrices(unsigned short* to, uint4 four) {
+  const u32 r[4] = {four.x, four.y, four.z, four.w};
+  lane_of_warp(lane_id()).at = to;
+  sync_warp();
+  for (int m = 0; m < 4; m++) {
+    unsigned short* row = (unsigned short*)lane_of_warp(m * 8 + lane_id() / 4).at;
+    if ((uintptr_t)row % 16) std::abort();
+    put(row + lane_id() % 4 * 2, r[m]);
+  }
+  sync_warp();
+}
+
 // Products of a warpgroup, done at once: left operands in registers, or both in memory, in blocks of 8 x 8.
 struct Matrix { const unsigned short* at; u32 along, across; };
 static Matrix matrix(const unsigned short* p, u32 along, u32 across) {
   if ((uintptr_t)p % 16) std::abort();
   return {p, along, across};
 }
+static Matrix moved(Matrix m, int numbers) { return {m.at + numbers, m.along, m.across}; }
 static float entry_of(const Matrix& m, int k, int i, bool k_inside) {
   const int inside = k_inside ? i % 8 * 8 + k % 8 : k % 8 * 8 + i % 8;
   return widen(m.at[k / 8 * (m.along / 2) + i / 8 * (m.across / 2) + inside]);
 }
 static void start_products() {}
+template <int COUNT> static void settle(float (&)[COUNT]) {}
 static void end_products() {}
 template <int PENDING> static void wait_products() {}
 static void take_registers() {}
@@ -169,6 +214,18 @@ static void multiply(float (&d)[HALF], Matrix a, Matrix b) {
   for (int i = 0; i < HALF; i++) {
     const int row = threadIdx.x % 128 / 32 * 16 + lane_id() / 4 + i % 4 / 2 * 8, col = i / 4 * 8 + lane_id() % 4 * 2 + i % 2;
     for (int k = 0; k < 16; k++) d[i] += entry_of(a, k, row, false) * entry_of(b, k, col, false);
+  }
+  sync_warpgroup();
+}
+
+template <int TRANSPOSED, int HALF>
+static void multiply(float (&d)[HALF], Matrix a, Matrix b) {
+  for (int i = 0; i < 8; i++) check_seen(a.at + i * a.across / 2, 2 * BLOCK_BYTES);
+  sync_warpgroup();
+  for (int k = 0; k < 16; k++) {
+    float left[2];
+    for (int h = 0; h < 2; h++) left[h] = entry_of(a, k, threadIdx.x % 128 / 32 * 16 + lane_id() / 4 + h * 8, true);
+    for (int i = 0; i < HALF; i++) d[i] += left[i / 2 % 2] * entry_of(b, k, i / 4 * 8 + lane_id() % 4 * 2 + i % 2, TRANSPOSED);
   }
   sync_warpgroup();
 }
@@ -229,49 +286,94 @@ static void wait_for(u64* barrier, u32 phase) {
   }
 }
 
-static std::vector<char> shared_memory;
-#define SHARED char* shared = (char*)(((uintptr_t)shared_memory.data() + 127) / 128 * 128);
+// Copies from shared memory, as late as they may be: with what is there when their thread waits for them.
+static std::vector<std::vector<Copy>> stores;
+static void store(void* to, const void* from, u32 bytes) {
+  if ((uintptr_t)to % 16 || (uintptr_t)from % 16 || bytes % 16) std::abort();
+  check_seen(from, bytes);
+  stores[current].push_back({to, from, bytes});
+}
+static void wait_stores() {
+  for (const Copy& copy : stores[current]) std::memcpy(copy.to, copy.from, copy.bytes);
+  stores[current].clear();
+}
+static void wait_stores_read() { wait_stores(); }
+
+// Into the shared memory of another block of the cluster.
+template <class T> static T* at_rank(T* own, int rank) { return (T*)(cluster.at(rank).shared() + ((char*)own - block->shared())); }
+static void send(float2* to, float2 value, u64* barrier, int rank) {
+  *at_rank(to, rank) = value;
+  arrivals.at(at_rank(barrier, rank)).copies.push_back({0, 0, sizeof value, true});
+}
+static void copy_to(unsigned short* to, const unsigned short* from, u32 bytes, u64* barrier, int rank) {
+  check_seen(from, bytes);
+  copy(at_rank(to, rank), from, bytes, at_rank(barrier, rank));
+}
+static void wait_for_peers(u64* barrier, u32 phase) { wait_for(barrier, phase); }
+
+#define SHARED char* shared = block->shared();
 #include KERNELS
 
 static void** arguments;
 static void (*entry)();
 static void fiber_main() {
   entry();
+  if (!stores[current].empty()) std::abort();
   done[current] = 1;
   swapcontext(&fibers[current], &scheduler);
+}
+
+static void run_cluster(int size) {
+  static std::vector<std::unique_ptr<char[]>> stacks;
+  const int count = CLUSTER * threads, stack = 1 << 17, first = blockIdx.x;
+  fibers.assign(count, {}), done.assign(count, 0), shown.assign(count, {}), reads.assign(count, {});
+  unseen.assign(count, {}), stores.assign(count, {});
+  arrivals.clear();
+  cluster_barrier = {};
+  cluster.assign(CLUSTER, {});
+  for (Block& one : cluster) {
+    one.warps.assign(threads / 32, {}), one.groups.assign(threads / 128 + 1, {}), one.named.assign(16, {});
+    one.memory.assign(size + 128, (char)0xff);  // NaN
+  }
+  while (stacks.size() < count) stacks.emplace_back(new char[stack]);
+  for (int i = 0; i < count; i++) {
+    getcontext(&fibers[i]);
+    fibers[i].uc_stack.ss_sp = stacks[i].get();
+    fibers[i].uc_stack.ss_size = stack;
+    makecontext(&fibers[i], fiber_main, 0);
+  }
+  // In a cluster warps run ahead of each other at random, and warpgroups stand still for a while: what one of them does not
+  // wait for is not always there.
+  u32 random = 1;
+  auto draw = [&] { return random = random * 1664525 + 1013904223, random >> 16; };
+  std::vector<int> still(count / 128 + 1, 0);
+  bool waits = false;
+  for (int left = count; left;) {
+    left = 0;
+    for (current = 0; current < count; current++) {
+      if (CLUSTER > 1 && current % 32 == 0) {
+        int& rounds = still[current / 128];
+        if (current % 128 == 0) rounds = rounds ? rounds - 1 : draw() % 128 ? 0 : draw() % (draw() % 2 ? 200 : 1000);
+        waits = rounds || draw() % 2;
+      }
+      if (done[current]) continue;
+      left++;
+      if (waits) continue;
+      threadIdx = {current % threads, 0};
+      blockIdx.x = first + current / threads;
+      block = &cluster[current / threads];
+      swapcontext(&scheduler, &fibers[current]);
+    }
+  }
 }
 
 static void run_grid(int blocks, int networks, int size, int count) {
   threads = count;
   gridDim = {blocks, networks};
   for (int y = 0; y < networks; y++)
-    for (int x = 0; x < blocks; x++) {
+    for (int x = 0; x < blocks; x += CLUSTER) {
       blockIdx = {x, y};
-      shared_memory.assign(size + 128, (char)0xff);  // NaN
-      fibers.assign(threads, {}), done.assign(threads, 0), shown.assign(threads, {}), reads.assign(threads, {});
-      arrivals.clear();
-      warp_barriers.assign(threads / 32, {});
-      group_barriers.assign(threads / 128 + 1, {});
-      named_barriers.assign(16, {});
-      block_barrier = {};
-      static std::vector<std::vector<char>> stacks;
-      stacks.resize(threads);
-      for (int i = 0; i < threads; i++) {
-        stacks[i].resize(1 << 17);
-        getcontext(&fibers[i]);
-        fibers[i].uc_stack.ss_sp = stacks[i].data();
-        fibers[i].uc_stack.ss_size = stacks[i].size();
-        makecontext(&fibers[i], fiber_main, 0);
-      }
-      for (int left = threads; left;) {
-        left = 0;
-        for (current = 0; current < threads; current++)
-          if (!done[current]) {
-            left++;
-            threadIdx = {current, 0};
-            swapcontext(&scheduler, &fibers[current]);
-          }
-      }
+      run_cluster(size);
     }
 }
 

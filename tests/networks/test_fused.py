@@ -10,7 +10,7 @@ from kernel_emulator import emulated_call
 
 from homing.compile import cuda
 from homing.networks import fused, fused_passes
-from homing.networks.fused_passes import KERNELS, FusedShape
+from homing.networks.fused_passes import KERNELS, Division, FusedShape
 
 # Shape, networks, batch, warpgroups of a block.
 CASES = [
@@ -39,9 +39,19 @@ def hopper(monkeypatch, emulated):
     return monkeypatch
 
 
+# Warpgroups of a block, and blocks, that share the columns of 64 rows.
+SPLITS = [(1, 1), (2, 1), (4, 1), (2, 2), (2, 4)]
+
+
+@pytest.mark.parametrize(("split", "cluster"), SPLITS)
 @pytest.mark.parametrize(("shape", "networks", "batch", "groups"), CASES, ids=lambda value: str(value))
-def test_the_kernels_compute_what_their_reference_does(hopper, shape, networks, batch, groups):
+def test_the_kernels_compute_what_their_reference_does(
+    hopper, shape, networks, batch, groups, split, cluster
+):
+    groups = groups if split * cluster <= 2 else 1
     hopper.setattr(fused_passes, "groups_of", lambda networks, batch, weights: groups)
+    hopper.setenv(fused_passes.SPLIT, str(split))
+    hopper.setenv(fused_passes.CLUSTER, str(cluster))
     x, weights, vectors, bias, gradient = example(shape, networks, batch)
     packed, exact = KERNELS.pack(shape, weights), exactly(REFERENCE.pack, shape)(weights)
     for own, other in zip(packed, exact, strict=True):
@@ -66,8 +76,10 @@ def test_the_kernels_compute_what_their_reference_does(hopper, shape, networks, 
         assert distance(a, b) < 2e-3
 
 
+@pytest.mark.parametrize("split", [1, 2])
 @pytest.mark.parametrize("shape", [CASES[0][0], CASES[2][0]], ids=str)
-def test_what_is_not_asked_for_is_left_out_and_the_rest_is_the_same(hopper, shape):
+def test_what_is_not_asked_for_is_left_out_and_the_rest_is_the_same(hopper, shape, split):
+    hopper.setenv(fused_passes.SPLIT, str(split))
     x, weights, vectors, bias, gradient = example(shape, 1, 64)
     packed = KERNELS.pack(shape, weights)
     out, saved = KERNELS.forward(shape, True, x, packed, vectors, bias)
@@ -115,15 +127,33 @@ def test_which_networks_and_cards_there_are_kernels_for(monkeypatch):
         assert fused.passes(deep, many) is None, "the matrix units are those of Hopper"
 
 
-def test_every_shape_fits_into_shared_memory(monkeypatch):
+DIVISIONS = [Division(*each) for each in ((2, 1), (2, 2), (1, 2), (1, 4), (1, 2, 2), (1, 2, 4))]
+
+
+@pytest.mark.parametrize("division", DIVISIONS, ids=str)
+def test_every_shape_fits_into_shared_memory(monkeypatch, division):
     monkeypatch.setattr(cuda, "capability", lambda: (9, 0))
     for width in fused_passes.WIDTHS:
         for output in (1, 256):
             shape = FusedShape(width, 45, 4, True, 4, output)
-            for tiles in (
-                fused_passes.forward_tiling(shape, 2),
-                fused_passes.backward_tiling(shape, 2, True),
-                fused_passes.weights_tiling(shape, 2),
-            ):
+            passes = (
+                fused_passes.forward_tiling(shape, division),
+                fused_passes.backward_tiling(shape, division, True),
+            )
+            for tiles in (*passes, fused_passes.weights_tiling(shape, 2)):
                 assert tiles.shared_bytes <= cuda.shared_memory()
-                assert tiles.stages >= max(width, shape.outputs) // 64, "a turn's tiles"
+                if tiles.turns or tiles.split == 1:
+                    assert tiles.stages * tiles.chunk >= max(width, shape.outputs), "a turn's tiles"
+
+
+def test_more_blocks_share_rows_where_multiprocessors_are_left(monkeypatch):
+    monkeypatch.setenv(fused_passes.CLUSTER, "4")
+    shape = FusedShape(width=256, input=45, layers=4, norm=True, block=4, output=64)
+    of = lambda networks, batch, shape=shape: fused_passes.division_of(shape, networks, batch, weights=True)
+    assert of(1, 256) == Division(1, 2, 4)
+    assert of(3, 1024) == Division(1, 2, 2)
+    assert of(15, 1024) == Division(2, 2)
+    assert of(1, 192) == Division(1, 2, 4)
+    assert of(1, 256, shape._replace(width=64)) == Division(1, 1, 4)
+    monkeypatch.setenv(fused_passes.SPLIT, "1")
+    assert of(1, 256) == Division(1)

@@ -1,7 +1,8 @@
-"""The passes of whole networks on Hopper cards: four CUDA kernels, see fused.cu."""
+"""The passes of whole networks on Hopper cards: four CUDA kernels, see fused.cu and fused_split.cu."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -12,11 +13,19 @@ from homing.compile import cuda
 from homing.types import Array
 
 UNITS = 64  # inputs and outputs are padded to multiples of it
-ROWS = 64  # of the batch that a warpgroup takes through all layers
+ROWS = 64  # of the batch that go through all layers together
 WIDTHS = (64, 128, 192, 256)
 MAX_OUTPUTS = 256
 MULTIPROCESSORS = 132  # of a Hopper card
 STAGES = (6, 5, 4, 3, 2)  # tiles in flight, the best first
+CHUNKS = ((64, (5, 4)), (32, (6, 5, 4, 3)))  # the same of networks whose columns are split, by a tile's depth
+# Environment variables, for measurements:
+SPLIT = "HOMING_FUSED_SPLIT"  # warpgroups of a block that share the columns of 64 rows: 1, 2 or 4
+CLUSTER = "HOMING_FUSED_CLUSTER"  # blocks that share them, at most, where multiprocessors are left: 1, 2 or 4
+GROUPS = "HOMING_FUSED_GROUPS"  # times 64 rows in a block of the forward and backward kernel: 1 or 2
+TURNS = "HOMING_FUSED_TURNS"  # 0: two groups of a block of the forward kernel multiply at the same time
+MAX_SPLIT = 4  # warpgroups of a block that compute
+MAX_SLICES = 8  # that share the columns of 64 rows
 THREADS = 128  # of a warpgroup
 PACKED_ROWS = 8  # that a block of threads packs
 PACKING_THREADS = 256
@@ -62,6 +71,10 @@ class FusedShape(NamedTuple):
             "LEAVES": self.leaves,
             "GROUPS": tiles.groups,
             "STAGES": tiles.stages,
+            "SPLIT": tiles.split,
+            "CHUNK": tiles.chunk,
+            "TURNS": int(tiles.turns),
+            "CLUSTER": tiles.cluster,
             **more,
         }
 
@@ -69,9 +82,13 @@ class FusedShape(NamedTuple):
 class Tiling(NamedTuple):
     """How a kernel divides its work."""
 
-    groups: int  # warpgroups of a block that compute
+    groups: int  # times 64 rows in a block
     stages: int  # tiles of weights in flight
     shared_bytes: int
+    split: int = 1  # warpgroups that share the columns of 64 rows
+    chunk: int = UNITS  # steps of a reduction in a tile
+    cluster: int = 1  # blocks that share 64 rows
+    turns: bool = False  # one group has the matrix units while the other computes elements
 
     @property
     def rows(self) -> int:
@@ -81,7 +98,41 @@ class Tiling(NamedTuple):
     @property
     def threads(self) -> int:
         """Threads of a block; one more warpgroup copies."""
-        return THREADS * (self.groups + 1)
+        return THREADS * (self.groups * self.split + 1)
+
+
+class Division(NamedTuple):
+    """Who computes 64 rows of the batch."""
+
+    groups: int  # times 64 rows in a block
+    split: int = 1  # warpgroups of a block that share their columns
+    cluster: int = 1  # blocks that do
+
+    @property
+    def slices(self) -> int:
+        """Warpgroups that share the columns of 64 rows."""
+        return self.split * self.cluster
+
+
+def _split_tiling(shape: FusedShape, division: Division, others: int, turns: bool) -> Tiling:
+    """The deepest tiles that fit beside others, for networks whose columns are split."""
+    groups, split, cluster = division
+    others += 8 * ROWS * groups * division.slices + 8 * (2 * STAGES[0] + 10)
+    fitting = (
+        Tiling(
+            groups,
+            stages,
+            needed,
+            split,
+            chunk,
+            cluster,
+            turns and groups == 2 and stages * chunk >= shape.width,
+        )
+        for chunk, counts in CHUNKS
+        for stages in counts
+        if (needed := 2 * stages * chunk * max(shape.width, shape.outputs) + others) <= cuda.shared_memory()
+    )
+    return next(fitting)
 
 
 def _tiling(groups: int, tile: int, others: int) -> Tiling:
@@ -104,20 +155,40 @@ def groups_of(networks: int, batch: int, weights: bool) -> int:
     return 2 if batch % (2 * ROWS) == 0 and networks * batch > ROWS * enough else 1
 
 
+def division_of(shape: FusedShape, networks: int, batch: int, weights: bool) -> Division:
+    """Who computes 64 rows in the forward and backward kernel: more blocks where multiprocessors are left over."""
+    wanted = lambda name, default: int(os.environ.get(name, default))
+    groups = wanted(GROUPS, groups_of(networks, batch, weights))
+    groups = groups if batch % (groups * ROWS) == 0 else 1
+    split = min(wanted(SPLIT, 2), MAX_SPLIT // groups)
+    cluster = wanted(CLUSTER, 1) if groups == 1 and split > 1 else 1
+    while cluster > 1 and networks * batch * cluster > ROWS * MULTIPROCESSORS:
+        cluster //= 2
+    while shape.width % (16 * split * cluster) or split * cluster > MAX_SLICES:
+        split, cluster = (split // 2, cluster) if split > 1 else (split, cluster // 2)
+    return Division(groups, split, cluster)
+
+
 def _tile_bytes(shape: FusedShape) -> int:
     return 2 * UNITS * max(shape.width, shape.outputs)
 
 
-def forward_tiling(shape: FusedShape, groups: int) -> Tiling:
-    """Tiles of weights, what skips layers, and two layers' vectors."""
-    skips = 2 * ROWS * shape.width * groups if shape.block else 0
-    return _tiling(groups, _tile_bytes(shape), skips + 24 * shape.width)
+def forward_tiling(shape: FusedShape, division: Division) -> Tiling:
+    """Tiles of weights, two layers' vectors, and left operands or what skips layers."""
+    rows, vectors = 2 * ROWS * shape.width * division.groups, 24 * shape.width
+    if division.slices > 1:
+        return _split_tiling(shape, division, rows + vectors, os.environ.get(TURNS) != "0")
+    return _tiling(division.groups, _tile_bytes(shape), (rows if shape.block else 0) + vectors)
 
 
-def backward_tiling(shape: FusedShape, groups: int, weights: bool) -> Tiling:
-    """Tiles of weights, a layer's normalised products, two layers' vectors, and sums over rows."""
-    sums = 32 * shape.width * groups if weights else 0
-    return _tiling(groups, _tile_bytes(shape), 2 * ROWS * shape.width * groups + 16 * shape.width + sums)
+def backward_tiling(shape: FusedShape, division: Division, weights: bool) -> Tiling:
+    """Tiles of weights, a layer's normalised products, two layers' vectors, sums over rows, and left operands."""
+    rows = 2 * ROWS * division.groups
+    others = rows * shape.width + 16 * shape.width
+    others += 32 * shape.width * division.groups if weights else 0
+    if division.slices > 1:
+        return _split_tiling(shape, division, others + rows * max(shape.width, shape.outputs), False)
+    return _tiling(division.groups, _tile_bytes(shape), others)
 
 
 def weights_tiling(shape: FusedShape, groups: int) -> Tiling:
@@ -187,7 +258,8 @@ def _call(
     **more: int,
 ) -> tuple[Array, ...]:
     launch = cuda.Launch((*grid, 1), tiles.threads, tiles.shared_bytes)
-    kernel = cuda.kernel("homing.networks", "fused.cu", entry, shape.defines(entry, tiles, **more))
+    file = "fused.cu" if tiles.split * tiles.cluster == 1 else "fused_split.cu"
+    kernel = cuda.kernel("homing.networks", file, entry, shape.defines(entry, tiles, **more))
     return cuda.call(kernel, launch, outputs, *inputs)
 
 
@@ -213,7 +285,8 @@ def _run_forward(
     shape: FusedShape, save: int, x: Array, packed: Packed, vectors: Array, bias: Array
 ) -> tuple[Array, ...]:
     networks, batch, _ = x.shape
-    tiles = forward_tiling(shape, groups_of(networks, batch, weights=save == 2))
+    division = division_of(shape, networks, batch, weights=save == 2)
+    tiles = forward_tiling(shape, division)
     kept = networks, 1 + shape.layers, batch
     outputs = [
         _float32(networks, batch, shape.output),
@@ -223,8 +296,16 @@ def _run_forward(
         _bfloat16(*kept, shape.width),
     ]
     wanted = outputs[: (1, 3, 5)[save]]
-    grid = batch // tiles.rows, networks
-    return _call(shape, "fused_forward", tiles, grid, wanted, (x, *packed, vectors, bias), SAVE=save)
+    room = _room(shape, networks, batch) if division.slices > 1 and division.groups == 2 else []
+    grid = batch // tiles.rows * tiles.cluster, networks
+    given = x, *packed, vectors, bias
+    made = _call(shape, "fused_forward", tiles, grid, [*wanted, *room], given, SAVE=save)
+    return made[: len(wanted)]
+
+
+def _room(shape: FusedShape, networks: int, batch: int) -> list[jax.ShapeDtypeStruct]:
+    """What a kernel keeps for itself: values that skip layers."""
+    return [_bfloat16(networks, batch, shape.width)] if shape.block else []
 
 
 def _apply(shape: FusedShape, x: Array, packed: Packed, vectors: Array, bias: Array) -> Array:
@@ -248,12 +329,11 @@ def _backward(
     saved: Saved,
 ) -> tuple[Array | None, Gradients | None]:
     networks, batch, _ = gradient.shape
-    tiles = backward_tiling(shape, groups_of(networks, batch, weights), weights)
+    division = division_of(shape, networks, batch, weights)
+    tiles = backward_tiling(shape, division, weights)
     layers = 1 + shape.layers
-    outputs = [
-        *([_bfloat16(networks, batch, shape.width)] if shape.block else []),
-        *([_float32(networks, batch, shape.input)] if d_input else []),
-    ]
+    room = _room(shape, networks, batch) if division.slices == 1 or division.groups == 2 else []
+    outputs = [*room, *([_float32(networks, batch, shape.input)] if d_input else [])]
     if weights:
         outputs += [
             _bfloat16(networks, batch, shape.outputs),
@@ -262,10 +342,9 @@ def _backward(
         ]
     given = gradient, *packed, vectors, saved.normed, saved.inverse
     flags = {"WEIGHTS": int(weights), "D_INPUT": int(d_input)}
-    grid = batch // tiles.rows, networks
+    grid = batch // tiles.rows * tiles.cluster, networks
     made = list(_call(shape, "fused_backward", tiles, grid, outputs, given, **flags))
-    if shape.block:
-        made.pop(0)  # the kernel's own
+    del made[: len(room)]
     dx = made.pop(0) if d_input else None
     if not weights:
         return dx, None
