@@ -32,10 +32,12 @@ PICTURES: dict[str, dict[str, dict[str, str]]] = {
             "SRL, fast preset": "learn_srl_ant_big_maze_h200.jsonl",
             "twice the rates, goals renewed": "learn_srl_ant_big_maze_renew_h200.jsonl",
             "goals renewed and far, lower entropy": "learn_srl_ant_big_maze_far_h200.jsonl",
+            "the same with waypoints": "learn_srl_ant_big_maze_waypoints_h200.jsonl",
         },
         "Ant Hardest Maze": {
             "SRL, twice the learning rates": "learn_srl_ant_hardest_maze_h200.jsonl",
             "twice the rates, goals renewed": "learn_srl_ant_hardest_maze_renew_h200.jsonl",
+            "goals far, lower entropy, waypoints": "learn_srl_ant_hardest_maze_waypoints_h200.jsonl",
         },
     },
     "survival_more_h200.png": {
@@ -43,7 +45,10 @@ PICTURES: dict[str, dict[str, dict[str, str]]] = {
             "goals renewed": "learn_srl_ant_u_maze_renew_h200.jsonl",
             "goals renewed and far, lower entropy": "learn_srl_ant_u_maze_far_h200.jsonl",
         },
-        "Ant U5 Maze": {"goals renewed": "learn_srl_ant_u5_maze_renew_h200.jsonl"},
+        "Ant U5 Maze": {
+            "goals renewed": "learn_srl_ant_u5_maze_renew_h200.jsonl",
+            "and far, lower entropy, waypoints": "learn_srl_ant_u5_maze_waypoints_h200.jsonl",
+        },
         "Ant Soccer": {"SRL": "learn_srl_ant_soccer_h200.jsonl"},
         "Half-Cheetah": {"SRL": "learn_srl_half_cheetah_h200.jsonl"},
         "Pusher Hard": {"SRL": "learn_srl_pusher_hard_h200.jsonl"},
