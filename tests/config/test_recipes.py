@@ -69,7 +69,7 @@ def test_numbers_are_those_of_the_recorded_runs():
 
 
 def test_the_most_specific_recipe_counts():
-    assert recipe_for("ant_big_maze").result == "learn_srl_ant_big_maze_far_h200.jsonl"
+    assert recipe_for("ant_big_maze").result == "learn_srl_ant_big_maze_waypoints_h200.jsonl"
     assert recipe_for("reacher").env == "reacher"
     with pytest.raises(UnknownNameError):
         recipe_for("antt")

@@ -30,8 +30,8 @@ class SRLConfig:
     """Fraction of goals achieved at any step of the transition's episode, earlier ones included; the rest are goals
     achieved by random transitions."""
     waypoint_ratio: float = 0.0
-    """Fraction of transitions whose policy is given a goal of the own future and judged by the time to a nearer one on
-    the way there."""
+    """Fraction of transitions whose policy is given a goal of the own future and judged by the time to a nearer one
+    on the way there."""
     waypoint_gamma: float = 0.99
     """Waypoints lie k steps ahead with probability ∝ γ^k."""
     horizon: int = 1000
