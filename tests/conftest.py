@@ -13,6 +13,8 @@ from typing import Any
 # fifth more, and the cores are busy anyway. Older emitters of fusions need less than half the time of the new ones;
 # jaxlib 0.11 has lost them and refuses the flag.
 os.environ["JAX_PLATFORMS"] = "cuda" if os.environ.get("HOMING_TEST_GPU") else "cpu"  # `make test-gpu`
+# Tests on a GPU take what they need of its memory, not three quarters of it at once: others may train there.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "")
     + " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"

@@ -17,6 +17,7 @@ from homing.errors import HomingError, shown
 DEBUG = "HOMING_DEBUG"
 """Environment variable: 1 shows tracebacks."""
 BAD_INPUT, FAILED, CLOSED_PIPE = 2, 1, 141  # the last as a shell has it: 128 + SIGPIPE
+MUCH = 2 << 30  # bytes of a GPU: less than that is its context, and what a screen needs
 
 
 @contextlib.contextmanager
@@ -55,13 +56,26 @@ def _message(error: Exception) -> str:
     first = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"homing: {shown(str(error.filename))}: {error.strerror}; choose another place or name"
-    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
-        return f"homing: out of memory ({first}); lower num_envs, seeds, episodes or the size of the networks"
+    on_device = "RESOURCE_EXHAUSTED" in str(error)
+    if isinstance(error, MemoryError) or on_device:
+        lower = "lower num_envs, seeds, episodes or the size of the networks"
+        return f"homing: out of memory ({first}); {lower}{_other_programs() if on_device else ''}"
     where = _write_traceback(error)
     return (
         f"homing: unexpected error: {type(error).__name__}: {first}; please report it, {where} "
         f"({DEBUG}=1 shows it here)"
     )
+
+
+def _other_programs() -> str:
+    """What other programs hold of the GPU, where that is much: it may be them that leave too little."""
+    from homing.system import hardware
+
+    with contextlib.suppress(Exception):  # another error must not hide the first
+        held = hardware.held_by_others()
+        if held is not None and held > MUCH:
+            return f", or wait for other programs, which hold {held / 2**30:.0f} GiB of this GPU"
+    return ""
 
 
 def _write_traceback(error: Exception) -> str:

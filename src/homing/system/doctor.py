@@ -142,7 +142,11 @@ def free_bytes() -> int | None:
     stats = device.memory_stats() or {}
     if "bytes_limit" not in stats:
         return None
-    return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
+    used = stats.get("bytes_in_use", 0)
+    free = stats["bytes_limit"] - used
+    # JAX counts its own memory only: other programs may hold the rest.
+    driver = hardware.driver_memory(device)
+    return free if driver is None else min(free, driver[0] + stats.get("pool_bytes", used) - used)
 
 
 def _memory() -> Finding:

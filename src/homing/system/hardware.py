@@ -50,6 +50,47 @@ def machine_gpus() -> list[str]:
     return [line.strip() for line in answer.stdout.splitlines() if line.startswith("GPU")]
 
 
+def _driver_index(place: int) -> str | None:
+    """The driver's number of the GPU that JAX calls `place`; None where `CUDA_VISIBLE_DEVICES` has names."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return str(place)
+    names = [name.strip() for name in visible.split(",") if name.strip()]
+    return names[place] if place < len(names) and names[place].isdigit() else None
+
+
+def driver_memory(device: Any) -> tuple[int, int] | None:
+    """Free and total bytes of a GPU as its driver counts them, with all programs; None if unknown."""
+    place = device.local_hardware_id if device.platform == "gpu" else None
+    index = None if place is None else _driver_index(place)
+    if index is None:
+        return None
+    query = [
+        "nvidia-smi",
+        "-i",
+        index,
+        "--query-gpu=memory.free,memory.total",
+        "--format=csv,noheader,nounits",
+    ]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+        free, total = (int(float(cell) * 2**20) for cell in answer.strip().split(","))
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+    return free, total
+
+
+def held_by_others() -> int | None:
+    """Bytes of the first GPU that other programs hold; None if unknown."""
+    device = jax.devices()[0]
+    memory = driver_memory(device)
+    if memory is None:
+        return None
+    free, total = memory
+    stats = device.memory_stats() or {}
+    return max(total - free - stats.get("pool_bytes", stats.get("bytes_in_use", 0)), 0)
+
+
 def memory_fraction() -> float:
     """The fraction of a GPU's memory that JAX may use."""
     wanted = os.environ.get(MEMORY_FRACTION) or os.environ.get(OLD_MEMORY_FRACTION)
