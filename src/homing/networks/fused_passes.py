@@ -120,7 +120,7 @@ def division_of(shape: FusedShape, networks: int, batch: int) -> Division:
     """
     rows = networks * batch
     if rows < FEW_ROWS:
-        # Matrix units take columns by 16.
+        # A warpgroup's columns are a multiple of 16.
         return Division(1, 2, 4 if shape.width % 128 == 0 else 2)
     if rows > ROWS * MULTIPROCESSORS and batch % (2 * ROWS) == 0:
         return Division(2, 2)
