@@ -11,7 +11,7 @@ from kernel_cases import distance, example, from_registers, plain_order
 
 from homing.compile import xla
 from homing.networks import MLP, NetConfig, fused_passes
-from homing.networks.fused_passes import KERNELS, FusedShape
+from homing.networks.fused_passes import KERNELS, Division, FusedShape
 
 pytestmark = pytest.mark.skipif(
     jax.default_backend() != "gpu" or not xla.cuda_kernels(newest=xla.HOPPER), reason="needs a Hopper GPU"
@@ -27,13 +27,13 @@ CASES = [
     (FusedShape(width=128, input=11, layers=8, norm=True, block=4, output=3), 2, 192),
     (FusedShape(width=64, input=11, layers=4, norm=False, block=4, output=65), 40, 512),
 ]
-# Warpgroups of a block, and blocks, that share the columns of 64 rows; times 64 rows in a block.
-DIVISIONS = [{"SPLIT": "1"}, {"SPLIT": "2", "TURNS": "0"}]
-DIVISIONS += [
-    {"SPLIT": split, "GROUPS": "1", "CLUSTER": cluster} for split, cluster in ("21", "41", "22", "24")
-]
-DIVIDED = [(*case, {}) for case in CASES] + [
-    (*CASES[i], division) for division in DIVISIONS for i in (0, 2, 6)
+# By the rule, and each case that a division fits divided so.
+DIVISIONS = [Division(1, 4), Division(2, 2), Division(1, 2, 2), Division(1, 2, 4)]
+DIVIDED = [(*case, None) for case in CASES] + [
+    (*CASES[i], division)
+    for division in DIVISIONS
+    for i in (0, 2, 6)
+    if CASES[i][2] % (64 * division.groups) == 0
 ]
 RESIDUAL = NetConfig(width=256, depth=4, layer_norm=True, residual="blocks", dtype="bfloat16")
 
@@ -44,8 +44,8 @@ def jitted(call, shape, *flags):
 
 @pytest.mark.parametrize(("shape", "networks", "batch", "division"), DIVIDED, ids=str)
 def test_kernels_compute_what_their_reference_does(monkeypatch, shape, networks, batch, division):
-    for name, value in division.items():
-        monkeypatch.setenv(getattr(fused_passes, name), value)
+    if division:
+        monkeypatch.setattr(fused_passes, "division_of", lambda shape, networks, batch: division)
     x, weights, vectors, bias, gradient = example(shape, networks, batch)
     packed, exact = jitted(KERNELS.pack, shape)(weights), jitted(REFERENCE.pack, shape)(weights)
     for own, other in zip(packed, exact, strict=True):

@@ -1,6 +1,5 @@
 """Times the passes of whole networks by who computes 64 rows: PYTHONPATH=src:tests python tests/gpu/time_fused.py"""
 
-import os
 import statistics
 import time
 
@@ -8,7 +7,7 @@ import jax
 from kernel_cases import example
 
 from homing.networks import fused_passes
-from homing.networks.fused_passes import KERNELS, FusedShape
+from homing.networks.fused_passes import KERNELS, Division, FusedShape
 
 CASES = {
     "r4x256 1 x 256": (FusedShape(256, 48, 4, True, 4, 64), 1, 256),
@@ -18,16 +17,9 @@ CASES = {
     "r4x256 15 x 1024": (FusedShape(256, 48, 4, True, 4, 64), 15, 1024),
 }
 DIVISIONS = [
-    (1, 0, 1),
-    (1, 1, 1),
-    (2, 0, 1),
-    (2, 1, 1),
-    (2, 2, 1),
-    (4, 1, 1),
-    (2, 1, 2),
-    (2, 1, 4),
-    (4, 1, 2),
-]
+    None,
+    *(Division(*each) for each in ((1, 2), (1, 4), (2, 2), (1, 2, 2), (1, 2, 4))),
+]  # None: by the rule
 CALLS, ROUNDS, UNROLL = 100, 7, 20
 
 
@@ -60,14 +52,11 @@ def passes(shape: FusedShape, networks: int, batch: int) -> list[float]:
     ]
 
 
+by_rule = fused_passes.division_of
 for name, case in CASES.items():
     print(
         f"{name}: forward, with what gradients need, backward to the input, all other gradients, the loop alone"
     )
-    for split, groups, cluster in DIVISIONS:
-        os.environ.pop(fused_passes.GROUPS, None)
-        os.environ.update({fused_passes.SPLIT: str(split), fused_passes.CLUSTER: str(cluster)})
-        if groups:
-            os.environ[fused_passes.GROUPS] = str(groups)
-        made = [tuple(fused_passes.division_of(*case, weights)) for weights in (False, True)]
-        print(*(f"{t:7.1f}" for t in passes(*case)), " (groups, split, cluster):", *made, flush=True)
+    for division in DIVISIONS:
+        fused_passes.division_of = by_rule if division is None else lambda *case, chosen=division: chosen
+        print(*(f"{t:7.1f}" for t in passes(*case)), division or f"the rule: {by_rule(*case)}", flush=True)

@@ -135,7 +135,6 @@ static void multiply_add(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   }
   sync_warp();
 }
-static void multiply_small(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply_add(c, a, b0, b1); }
 static void product_small(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   for (float& each : c) each = 0.0f;
   multiply_add(c, a, b0, b1);
@@ -179,7 +178,7 @@ static void store_matrices(unsigned short* to, uint4 four) {
   sync_warp();
 }
 
-// Products of a warpgroup, done at once: left operands in registers, or both in memory, in blocks of 8 x 8.
+// Products of a warpgroup, done at once, of operands in memory in blocks of 8 x 8.
 struct Matrix { const unsigned short* at; u32 along, across; };
 static Matrix matrix(const unsigned short* p, u32 along, u32 across) {
   if ((uintptr_t)p % 16) std::abort();
@@ -196,19 +195,6 @@ static void end_products() {}
 template <int PENDING> static void wait_products() {}
 static void take_registers() {}
 static void give_registers() {}
-template <int TRANSPOSED, int HALF>
-static void multiply(float (&d)[HALF], const u32* a, Matrix b) {
-  std::memcpy(lane_of_warp(lane_id()).r, a, 16);
-  sync_warpgroup();
-  for (int i = 0; i < HALF; i++) {
-    const int row = lane_id() / 4 + i % 4 / 2 * 8, col = i / 4 * 8 + lane_id() % 4 * 2 + i % 2;
-    for (int k = 0; k < 16; k++) {
-      const Shown& left = lane_of_warp(row % 8 * 4 + k % 8 / 2);
-      d[i] += half_of(left.r[row / 8 + k / 8 * 2], k % 2) * entry_of(b, k, col, TRANSPOSED);
-    }
-  }
-  sync_warpgroup();
-}
 template <int HALF>
 static void multiply(float (&d)[HALF], Matrix a, Matrix b) {
   for (int i = 0; i < HALF; i++) {

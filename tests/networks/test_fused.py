@@ -12,13 +12,24 @@ from homing.compile import cuda
 from homing.networks import fused, fused_passes
 from homing.networks.fused_passes import KERNELS, Division, FusedShape
 
-# Shape, networks, batch, warpgroups of a block.
+# Shape, networks, batch.
+RESIDUAL = FusedShape(width=64, input=11, layers=4, norm=True, block=4, output=5)
+WIDE_INPUT = FusedShape(width=64, input=70, layers=8, norm=True, block=4, output=65)
+PLAIN = FusedShape(width=128, input=64, layers=1, norm=False, block=0, output=3)
+WIDE_OUTPUT = FusedShape(width=192, input=200, layers=1, norm=True, block=0, output=161)
+WIDEST = FusedShape(width=256, input=300, layers=1, norm=True, block=1, output=64)
+# Every division that the rule chooses.
 CASES = [
-    (FusedShape(width=64, input=11, layers=4, norm=True, block=4, output=5), 2, 128, 1),
-    (FusedShape(width=64, input=70, layers=8, norm=True, block=4, output=65), 1, 256, 2),
-    (FusedShape(width=128, input=64, layers=1, norm=False, block=0, output=3), 1, 128, 2),
-    (FusedShape(width=192, input=200, layers=2, norm=True, block=0, output=161), 1, 128, 2),
-    (FusedShape(width=256, input=300, layers=4, norm=True, block=4, output=64), 1, 128, 2),
+    (RESIDUAL, 2, 128, Division(1, 4)),
+    (WIDE_OUTPUT, 1, 64, Division(1, 4)),
+    (WIDEST, 1, 64, Division(1, 4)),
+    (WIDE_INPUT, 1, 256, Division(2, 2)),
+    (PLAIN, 1, 128, Division(2, 2)),
+    (WIDEST, 1, 128, Division(2, 2)),
+    (RESIDUAL, 1, 128, Division(1, 2, 2)),
+    (WIDE_OUTPUT, 1, 64, Division(1, 2, 2)),
+    (PLAIN, 2, 64, Division(1, 2, 4)),
+    (WIDEST, 1, 64, Division(1, 2, 4)),
 ]
 
 
@@ -39,19 +50,14 @@ def hopper(monkeypatch, emulated):
     return monkeypatch
 
 
-# Warpgroups of a block, and blocks, that share the columns of 64 rows.
-SPLITS = [(1, 1), (2, 1), (4, 1), (2, 2), (2, 4)]
+def divide(monkeypatch, division):
+    """Forward and backward kernels are divided so."""
+    monkeypatch.setattr(fused_passes, "division_of", lambda shape, networks, batch: division)
 
 
-@pytest.mark.parametrize(("split", "cluster"), SPLITS)
-@pytest.mark.parametrize(("shape", "networks", "batch", "groups"), CASES, ids=lambda value: str(value))
-def test_the_kernels_compute_what_their_reference_does(
-    hopper, shape, networks, batch, groups, split, cluster
-):
-    groups = groups if split * cluster <= 2 else 1
-    hopper.setattr(fused_passes, "groups_of", lambda networks, batch, weights: groups)
-    hopper.setenv(fused_passes.SPLIT, str(split))
-    hopper.setenv(fused_passes.CLUSTER, str(cluster))
+@pytest.mark.parametrize(("shape", "networks", "batch", "division"), CASES, ids=str)
+def test_the_kernels_compute_what_their_reference_does(hopper, shape, networks, batch, division):
+    divide(hopper, division)
     x, weights, vectors, bias, gradient = example(shape, networks, batch)
     packed, exact = KERNELS.pack(shape, weights), exactly(REFERENCE.pack, shape)(weights)
     for own, other in zip(packed, exact, strict=True):
@@ -76,10 +82,11 @@ def test_the_kernels_compute_what_their_reference_does(
         assert distance(a, b) < 2e-3
 
 
-@pytest.mark.parametrize("split", [1, 2])
-@pytest.mark.parametrize("shape", [CASES[0][0], CASES[2][0]], ids=str)
-def test_what_is_not_asked_for_is_left_out_and_the_rest_is_the_same(hopper, shape, split):
-    hopper.setenv(fused_passes.SPLIT, str(split))
+@pytest.mark.parametrize(
+    ("shape", "division"), [(RESIDUAL, Division(1, 4)), (PLAIN, Division(1, 2, 2))], ids=str
+)
+def test_what_is_not_asked_for_is_left_out_and_the_rest_is_the_same(hopper, shape, division):
+    divide(hopper, division)
     x, weights, vectors, bias, gradient = example(shape, 1, 64)
     packed = KERNELS.pack(shape, weights)
     out, saved = KERNELS.forward(shape, True, x, packed, vectors, bias)
@@ -115,6 +122,8 @@ def test_which_networks_and_cards_there_are_kernels_for(monkeypatch):
     assert fused.passes(deep, few) is None, "for few rows they must be asked for"
     assert fused.passes(shallow, many) is None, "so they must for few layers"
     assert fused.passes(shallow, 2 * many) is KERNELS
+    assert fused.passes(deep._replace(layers=7), few) is None
+    assert fused.passes(deep._replace(layers=8), 128) is KERNELS, "very deep networks gain with few rows too"
     monkeypatch.setattr(fused.xla, "_allowed", lambda asked_for=False: True)
     assert fused.passes(deep, few) is KERNELS
     assert fused.passes(shallow, few) is KERNELS
@@ -127,7 +136,7 @@ def test_which_networks_and_cards_there_are_kernels_for(monkeypatch):
         assert fused.passes(deep, many) is None, "the matrix units are those of Hopper"
 
 
-DIVISIONS = [Division(*each) for each in ((2, 1), (2, 2), (1, 2), (1, 4), (1, 2, 2), (1, 2, 4))]
+DIVISIONS = [Division(*each) for each in ((1, 4), (2, 2), (1, 2, 2), (1, 2, 4))]
 
 
 @pytest.mark.parametrize("division", DIVISIONS, ids=str)
@@ -136,24 +145,28 @@ def test_every_shape_fits_into_shared_memory(monkeypatch, division):
     for width in fused_passes.WIDTHS:
         for output in (1, 256):
             shape = FusedShape(width, 45, 4, True, 4, output)
-            passes = (
-                fused_passes.forward_tiling(shape, division),
-                fused_passes.backward_tiling(shape, division, True),
-            )
-            for tiles in (*passes, fused_passes.weights_tiling(shape, 2)):
-                assert tiles.shared_bytes <= cuda.shared_memory()
-                if tiles.turns or tiles.split == 1:
-                    assert tiles.stages * tiles.chunk >= max(width, shape.outputs), "a turn's tiles"
+            forward = fused_passes.forward_tiling(shape, division)
+            backward = fused_passes.backward_tiling(shape, division, True)
+            weights = [fused_passes.weights_tiling(shape, networks) for networks in (1, 40)]
+            assert max(each.shared_bytes for each in (forward, backward, *weights)) <= cuda.shared_memory()
+            assert division.groups == 1 or forward.stages * forward.chunk >= width, "a turn's tiles"
 
 
-def test_more_blocks_share_rows_where_multiprocessors_are_left(monkeypatch):
-    monkeypatch.setenv(fused_passes.CLUSTER, "4")
-    shape = FusedShape(width=256, input=45, layers=4, norm=True, block=4, output=64)
-    of = lambda networks, batch, shape=shape: fused_passes.division_of(shape, networks, batch, weights=True)
+def test_rows_are_divided_by_how_many_multiprocessors_they_would_fill():
+    shape = RESIDUAL._replace(width=256)
+    of = lambda networks, batch, width=256: fused_passes.division_of(
+        shape._replace(width=width), networks, batch
+    )
     assert of(1, 256) == Division(1, 2, 4)
-    assert of(3, 1024) == Division(1, 2, 2)
-    assert of(15, 1024) == Division(2, 2)
-    assert of(1, 192) == Division(1, 2, 4)
-    assert of(1, 256, shape._replace(width=64)) == Division(1, 1, 4)
-    monkeypatch.setenv(fused_passes.SPLIT, "1")
-    assert of(1, 256) == Division(1)
+    assert of(7, 256) == Division(1, 2, 4)
+    assert of(1, 256, width=128) == Division(1, 2, 4)
+    assert of(1, 256, width=64) == of(1, 256, width=192) == Division(1, 2, 2)
+    assert of(8, 256) == of(5, 1024) == of(1, 64 * 132) == Division(1, 4)
+    assert of(15, 1024) == of(67, 128) == Division(2, 2)
+    assert of(133, 64) == of(51, 192) == Division(1, 4), "an odd number of tiles"
+    for width in fused_passes.WIDTHS:
+        for networks, batch in ((1, 128), (5, 1024), (15, 1024)):
+            division = of(networks, batch, width)
+            assert width % (16 * division.slices) == 0, "columns of a warpgroup"
+            tiles = networks * batch // 64 // division.groups
+            assert division.cluster == 1 or tiles * division.cluster <= fused_passes.MULTIPROCESSORS

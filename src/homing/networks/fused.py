@@ -29,8 +29,9 @@ from homing.networks.fused_passes import (
 )
 from homing.types import Array
 
-DEEP = 3  # layers after the first
+DEEP, VERY_DEEP = 3, 8  # layers after the first
 # Rows from which they were seen to be faster than what is there otherwise: kernels of the hidden layers, and XLA's.
+# Very deep networks gain with any number of them.
 DEEP_ROWS, SHALLOW_ROWS = 2048, 4096
 
 
@@ -52,11 +53,12 @@ class Parameters(NamedTuple):
 def passes(shape: FusedShape, rows: int) -> Passes | None:
     """The kernels for a network of this shape and so many rows of all seeds; None where there are none.
 
-    For fewer rows they must be asked for: a tile has 64 of them, and few tiles leave most of a card idle.
+    For fewer rows than their depth is worth they must be asked for: a tile has 64 of them, and few tiles leave most
+    of a card idle.
     """
     if shape.width not in WIDTHS or shape.layers == 0 or shape.outputs > MAX_OUTPUTS:
         return None
-    few = rows < (DEEP_ROWS if shape.layers >= DEEP else SHALLOW_ROWS)
+    few = shape.layers < VERY_DEEP and rows < (DEEP_ROWS if shape.layers >= DEEP else SHALLOW_ROWS)
     return KERNELS if xla.cuda_kernels(asked_for=few, newest=xla.HOPPER) else None
 
 

@@ -1,8 +1,7 @@
-"""The passes of whole networks on Hopper cards: four CUDA kernels, see fused.cu and fused_split.cu."""
+"""The passes of whole networks on Hopper cards: four CUDA kernels, see fused.cuh and fused_weights.cu."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -12,20 +11,16 @@ import jax.numpy as jnp
 from homing.compile import cuda
 from homing.types import Array
 
+PACKAGE = "homing.networks"  # whose files the kernels are
 UNITS = 64  # inputs and outputs are padded to multiples of it
 ROWS = 64  # of the batch that go through all layers together
 WIDTHS = (64, 128, 192, 256)
 MAX_OUTPUTS = 256
 MULTIPROCESSORS = 132  # of a Hopper card
-STAGES = (6, 5, 4, 3, 2)  # tiles in flight, the best first
-CHUNKS = ((64, (5, 4)), (32, (6, 5, 4, 3)))  # the same of networks whose columns are split, by a tile's depth
-# Environment variables, for measurements:
-SPLIT = "HOMING_FUSED_SPLIT"  # warpgroups of a block that share the columns of 64 rows: 1, 2 or 4
-CLUSTER = "HOMING_FUSED_CLUSTER"  # blocks that share them, at most, where multiprocessors are left: 1, 2 or 4
-GROUPS = "HOMING_FUSED_GROUPS"  # times 64 rows in a block of the forward and backward kernel: 1 or 2
-TURNS = "HOMING_FUSED_TURNS"  # 0: two groups of a block of the forward kernel multiply at the same time
-MAX_SPLIT = 4  # warpgroups of a block that compute
-MAX_SLICES = 8  # that share the columns of 64 rows
+FEW_ROWS = 2048  # of all networks: below, blocks share the columns of 64 rows, since multiprocessors are left
+# Tiles of weights in flight, the best first: by a tile's depth, and of gradients' inputs.
+CHUNKS = ((64, (5, 4)), (32, (6, 5, 4, 3)))
+STAGES = (6, 5, 4, 3, 2)
 THREADS = 128  # of a warpgroup
 PACKED_ROWS = 8  # that a block of threads packs
 PACKING_THREADS = 256
@@ -56,8 +51,8 @@ class FusedShape(NamedTuple):
         """Arrays that the weights of the layers after the first come in."""
         return max(self.block, 1)
 
-    def defines(self, entry: str, tiles: Tiling, **more: int) -> dict[str, int]:
-        """What fused.cu is compiled with."""
+    def defines(self, entry: str, **more: int) -> dict[str, int]:
+        """What a kernel is compiled with."""
         return {
             entry.upper(): 1,
             "W": self.width,
@@ -69,65 +64,74 @@ class FusedShape(NamedTuple):
             "NORM": int(self.norm),
             "BLOCK": self.block,
             "LEAVES": self.leaves,
-            "GROUPS": tiles.groups,
-            "STAGES": tiles.stages,
-            "SPLIT": tiles.split,
-            "CHUNK": tiles.chunk,
-            "TURNS": int(tiles.turns),
-            "CLUSTER": tiles.cluster,
             **more,
         }
+
+
+class Division(NamedTuple):
+    """Who computes 64 rows of the batch, a tile."""
+
+    groups: int  # tiles of a block
+    split: int = 1  # warpgroups of a block that share a tile's columns
+    cluster: int = 1  # blocks that do
+
+    @property
+    def slices(self) -> int:
+        """Warpgroups that share the columns of a tile."""
+        return self.split * self.cluster
 
 
 class Tiling(NamedTuple):
     """How a kernel divides its work."""
 
-    groups: int  # times 64 rows in a block
+    division: Division
     stages: int  # tiles of weights in flight
     shared_bytes: int
-    split: int = 1  # warpgroups that share the columns of 64 rows
-    chunk: int = UNITS  # steps of a reduction in a tile
-    cluster: int = 1  # blocks that share 64 rows
-    turns: bool = False  # one group has the matrix units while the other computes elements
+    chunk: int = UNITS  # steps of a reduction in one of them
 
     @property
     def rows(self) -> int:
         """Rows of the batch, or of a gradient, in a block."""
-        return ROWS * self.groups
+        return ROWS * self.division.groups
 
     @property
     def threads(self) -> int:
         """Threads of a block; one more warpgroup copies."""
-        return THREADS * (self.groups * self.split + 1)
-
-
-class Division(NamedTuple):
-    """Who computes 64 rows of the batch."""
-
-    groups: int  # times 64 rows in a block
-    split: int = 1  # warpgroups of a block that share their columns
-    cluster: int = 1  # blocks that do
+        return THREADS * (self.division.groups * self.division.split + 1)
 
     @property
-    def slices(self) -> int:
-        """Warpgroups that share the columns of 64 rows."""
-        return self.split * self.cluster
+    def defines(self) -> dict[str, int]:
+        """What a kernel is compiled with."""
+        groups, split, cluster = self.division
+        return {
+            "GROUPS": groups,
+            "SPLIT": split,
+            "CLUSTER": cluster,
+            "STAGES": self.stages,
+            "CHUNK": self.chunk,
+        }
 
 
-def _split_tiling(shape: FusedShape, division: Division, others: int, turns: bool) -> Tiling:
-    """The deepest tiles that fit beside others, for networks whose columns are split."""
-    groups, split, cluster = division
-    others += 8 * ROWS * groups * division.slices + 8 * (2 * STAGES[0] + 10)
+def division_of(shape: FusedShape, networks: int, batch: int) -> Division:
+    """Who computes 64 rows in the forward and backward kernel.
+
+    One tile in a block is done sooner, by more warpgroups and, where multiprocessors are left over, more blocks;
+    two get more done where there are more tiles than multiprocessors.
+    """
+    rows = networks * batch
+    if rows < FEW_ROWS:
+        # A warpgroup's columns are a multiple of 16.
+        return Division(1, 2, 4 if shape.width % 128 == 0 else 2)
+    if rows > ROWS * MULTIPROCESSORS and batch % (2 * ROWS) == 0:
+        return Division(2, 2)
+    return Division(1, 4)
+
+
+def _tiling(shape: FusedShape, division: Division, others: int) -> Tiling:
+    """The deepest tiles of weights that fit beside others."""
+    others += 8 * ROWS * division.groups * division.slices + 8 * (2 * STAGES[0] + 10)
     fitting = (
-        Tiling(
-            groups,
-            stages,
-            needed,
-            split,
-            chunk,
-            cluster,
-            turns and groups == 2 and stages * chunk >= shape.width,
-        )
+        Tiling(division, stages, needed, chunk)
         for chunk, counts in CHUNKS
         for stages in counts
         if (needed := 2 * stages * chunk * max(shape.width, shape.outputs) + others) <= cuda.shared_memory()
@@ -135,65 +139,28 @@ def _split_tiling(shape: FusedShape, division: Division, others: int, turns: boo
     return next(fitting)
 
 
-def _tiling(groups: int, tile: int, others: int) -> Tiling:
-    """As many tiles of so many bytes as fit beside others."""
-    barriers = 8 * (2 * STAGES[0] + 8)
-    fitting = (
-        Tiling(groups, stages, needed)
-        for stages in STAGES
-        if (needed := stages * tile + others + barriers) <= cuda.shared_memory()
-    )
-    return next(fitting)
-
-
-def groups_of(networks: int, batch: int, weights: bool) -> int:
-    """Warpgroups in a block: two get more done, one is done sooner where multiprocessors are left over.
-
-    Passes with weight gradients run beside those of other networks, which need multiprocessors too.
-    """
-    enough = MULTIPROCESSORS // 2 if weights else MULTIPROCESSORS
-    return 2 if batch % (2 * ROWS) == 0 and networks * batch > ROWS * enough else 1
-
-
-def division_of(shape: FusedShape, networks: int, batch: int, weights: bool) -> Division:
-    """Who computes 64 rows in the forward and backward kernel: more blocks where multiprocessors are left over."""
-    wanted = lambda name, default: int(os.environ.get(name, default))
-    groups = wanted(GROUPS, groups_of(networks, batch, weights))
-    groups = groups if batch % (groups * ROWS) == 0 else 1
-    split = min(wanted(SPLIT, 2), MAX_SPLIT // groups)
-    cluster = wanted(CLUSTER, 1) if groups == 1 and split > 1 else 1
-    while cluster > 1 and networks * batch * cluster > ROWS * MULTIPROCESSORS:
-        cluster //= 2
-    while shape.width % (16 * split * cluster) or split * cluster > MAX_SLICES:
-        split, cluster = (split // 2, cluster) if split > 1 else (split, cluster // 2)
-    return Division(groups, split, cluster)
-
-
-def _tile_bytes(shape: FusedShape) -> int:
-    return 2 * UNITS * max(shape.width, shape.outputs)
-
-
 def forward_tiling(shape: FusedShape, division: Division) -> Tiling:
-    """Tiles of weights, two layers' vectors, and left operands or what skips layers."""
-    rows, vectors = 2 * ROWS * shape.width * division.groups, 24 * shape.width
-    if division.slices > 1:
-        return _split_tiling(shape, division, rows + vectors, os.environ.get(TURNS) != "0")
-    return _tiling(division.groups, _tile_bytes(shape), (rows if shape.block else 0) + vectors)
+    """Tiles of weights, left operands, and two layers' vectors."""
+    return _tiling(shape, division, 2 * ROWS * shape.width * division.groups + 24 * shape.width)
 
 
 def backward_tiling(shape: FusedShape, division: Division, weights: bool) -> Tiling:
-    """Tiles of weights, a layer's normalised products, two layers' vectors, sums over rows, and left operands."""
-    rows = 2 * ROWS * division.groups
-    others = rows * shape.width + 16 * shape.width
-    others += 32 * shape.width * division.groups if weights else 0
-    if division.slices > 1:
-        return _split_tiling(shape, division, others + rows * max(shape.width, shape.outputs), False)
-    return _tiling(division.groups, _tile_bytes(shape), others)
+    """Tiles of weights, a layer's normalised products, left operands, two layers' vectors, sums over rows."""
+    others = 2 * ROWS * division.groups * (shape.width + max(shape.width, shape.outputs)) + 16 * shape.width
+    return _tiling(shape, division, others + (32 * shape.width * division.groups if weights else 0))
 
 
-def weights_tiling(shape: FusedShape, groups: int) -> Tiling:
-    """Tiles of inputs beside those of gradients."""
-    return _tiling(groups, 2 * UNITS * (ROWS * groups + max(shape.width, shape.outputs)), 0)
+def weights_tiling(shape: FusedShape, networks: int) -> Tiling:
+    """Tiles of inputs beside those of gradients.
+
+    64 rows of a gradient by each warpgroup: two in a block get more done, one is done sooner where multiprocessors
+    are left over, of which networks beside these need some too.
+    """
+    rows = (shape.layers + 2) * shape.width
+    groups = 2 if rows % (2 * ROWS) == 0 and networks * rows > ROWS * MULTIPROCESSORS // 2 else 1
+    tile, barriers = 2 * UNITS * (ROWS * groups + max(shape.width, shape.outputs)), 16 * STAGES[0]
+    stages = next(stages for stages in STAGES if stages * tile + barriers <= cuda.shared_memory())
+    return Tiling(Division(groups), stages, stages * tile + barriers)
 
 
 class Weights(NamedTuple):
@@ -258,8 +225,7 @@ def _call(
     **more: int,
 ) -> tuple[Array, ...]:
     launch = cuda.Launch((*grid, 1), tiles.threads, tiles.shared_bytes)
-    file = "fused.cu" if tiles.split * tiles.cluster == 1 else "fused_split.cu"
-    kernel = cuda.kernel("homing.networks", file, entry, shape.defines(entry, tiles, **more))
+    kernel = cuda.kernel(PACKAGE, f"{entry}.cu", entry, shape.defines(entry, **tiles.defines, **more))
     return cuda.call(kernel, launch, outputs, *inputs)
 
 
@@ -274,9 +240,7 @@ def _float32(*shape: int) -> jax.ShapeDtypeStruct:
 def _pack(shape: FusedShape, weights: Weights) -> Packed:
     networks, width, rows = len(weights.first), shape.width, shape.inputs + shape.layers * shape.width
     outputs = [_bfloat16(networks, rows, width), _bfloat16(networks, 2, width, shape.outputs)]
-    kernel = cuda.kernel(
-        "homing.networks", "fused.cu", "fused_pack", shape.defines("fused_pack", Tiling(1, 1, 0))
-    )
+    kernel = cuda.kernel(PACKAGE, "fused_weights.cu", "fused_pack", shape.defines("fused_pack"))
     launch = cuda.Launch(((rows + width) // PACKED_ROWS, networks, 1), PACKING_THREADS, 0)
     return Packed(*cuda.call(kernel, launch, outputs, weights.first, *weights.others, weights.head))
 
@@ -285,7 +249,7 @@ def _run_forward(
     shape: FusedShape, save: int, x: Array, packed: Packed, vectors: Array, bias: Array
 ) -> tuple[Array, ...]:
     networks, batch, _ = x.shape
-    division = division_of(shape, networks, batch, weights=save == 2)
+    division = division_of(shape, networks, batch)
     tiles = forward_tiling(shape, division)
     kept = networks, 1 + shape.layers, batch
     outputs = [
@@ -296,16 +260,16 @@ def _run_forward(
         _bfloat16(*kept, shape.width),
     ]
     wanted = outputs[: (1, 3, 5)[save]]
-    room = _room(shape, networks, batch) if division.slices > 1 and division.groups == 2 else []
-    grid = batch // tiles.rows * tiles.cluster, networks
+    room = _room(shape, division, networks, batch)
+    grid = batch // tiles.rows * division.cluster, networks
     given = x, *packed, vectors, bias
     made = _call(shape, "fused_forward", tiles, grid, [*wanted, *room], given, SAVE=save)
     return made[: len(wanted)]
 
 
-def _room(shape: FusedShape, networks: int, batch: int) -> list[jax.ShapeDtypeStruct]:
-    """What a kernel keeps for itself: values that skip layers."""
-    return [_bfloat16(networks, batch, shape.width)] if shape.block else []
+def _room(shape: FusedShape, division: Division, networks: int, batch: int) -> list[jax.ShapeDtypeStruct]:
+    """What a kernel keeps for itself: values that skip layers, where there are too few registers for them."""
+    return [_bfloat16(networks, batch, shape.width)] if shape.block and division.groups == 2 else []
 
 
 def _apply(shape: FusedShape, x: Array, packed: Packed, vectors: Array, bias: Array) -> Array:
@@ -329,10 +293,10 @@ def _backward(
     saved: Saved,
 ) -> tuple[Array | None, Gradients | None]:
     networks, batch, _ = gradient.shape
-    division = division_of(shape, networks, batch, weights)
+    division = division_of(shape, networks, batch)
     tiles = backward_tiling(shape, division, weights)
     layers = 1 + shape.layers
-    room = _room(shape, networks, batch) if division.slices == 1 or division.groups == 2 else []
+    room = _room(shape, division, networks, batch)
     outputs = [*room, *([_float32(networks, batch, shape.input)] if d_input else [])]
     if weights:
         outputs += [
@@ -342,7 +306,7 @@ def _backward(
         ]
     given = gradient, *packed, vectors, saved.normed, saved.inverse
     flags = {"WEIGHTS": int(weights), "D_INPUT": int(d_input)}
-    grid = batch // tiles.rows * tiles.cluster, networks
+    grid = batch // tiles.rows * division.cluster, networks
     made = list(_call(shape, "fused_backward", tiles, grid, outputs, given, **flags))
     del made[: len(room)]
     dx = made.pop(0) if d_input else None
@@ -357,7 +321,7 @@ def _gradients(
 ) -> Gradients:
     networks, batch, _ = d_output.shape
     width = shape.width
-    tiles = weights_tiling(shape, groups_of(networks, (shape.layers + 2) * width, weights=True))
+    tiles = weights_tiling(shape, networks)
     blocks_of = lambda rows: -(-rows // tiles.rows)
     grid = blocks_of(shape.inputs) + (shape.layers + 1) * blocks_of(width) + 1, networks
     leaf = _float32(networks, shape.layers // shape.leaves, width, width)

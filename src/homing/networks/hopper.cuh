@@ -1,11 +1,10 @@
-// What kernels for Hopper cards share: the instructions of their matrix units, bulk copies and barriers, and products of a
-// warpgroup with tiles of weights.
+// What kernels for Hopper cards share: the instructions of their matrix units, and tiles that bulk copies bring.
 //
 // Matrices are kept in blocks of 8 × 8 numbers, 128 bytes each, [rows / 8, columns / 8, 8, 8]: a tile is then ready for the
 // matrix units as it is, as a left or a right operand, transposed or not. Thread `lane` of a warp has rows lane / 4 and
 // lane / 4 + 8 of its 16, and columns 2 (lane % 4) and 2 (lane % 4) + 1 of each 8: a warp writes a block as 32 words.
 //
-// GROUPS: warpgroups of a block that compute; one more copies. TAKEN: registers of each thread that computes.
+// TAKEN: registers of each thread that computes, where those of the warpgroup that copies have fewer.
 
 #include "copies.cuh"
 
@@ -25,9 +24,6 @@ __device__ __forceinline__ void sync_warp() { __syncwarp(); }
 __device__ __forceinline__ int uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
 
 // Registers move from the warpgroup that copies to those that compute.
-#if GROUPS == 2 && !defined(TAKEN)
-#define TAKEN "240"
-#endif
 #ifdef TAKEN
 __device__ __forceinline__ void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 " TAKEN ";"); }
 __device__ __forceinline__ void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 24;"); }
@@ -39,8 +35,8 @@ __device__ __forceinline__ void give_registers() {}
 // Products by the matrix units, in the background: from `start_products` until `wait_products` neither accumulators nor operands
 // in registers may be touched.
 __device__ __forceinline__ void start_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-// Accumulators that do not begin with zeros are written before products start; unless told, the compiler moves that, and makes
-// products wait for each other.
+// Accumulators that do not begin with zeros are written before products start; without this the compiler moves that, and
+// makes products wait for each other.
 template <int COUNT>
 __device__ __forceinline__ void settle(float (&d)[COUNT]) {
 #pragma unroll
@@ -77,14 +73,7 @@ __device__ __forceinline__ Matrix moved(Matrix m, int numbers) { return m + numb
 #define P3 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 #define INSTRUCTION(n) "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {"
 
-// d [64, n] += a [64, 16] · b [16, n], a in registers; TRANSPOSED: b lies with its columns, not its rows, side by side.
-#define FROM_REGISTERS(n, places, operands, a0, a1, a2, a3, at, transposed) \
-  template <int TRANSPOSED> \
-  __device__ __forceinline__ void multiply(float (&d)[n / 2], const u32* a, Matrix b) { \
-    asm volatile(INSTRUCTION(n) places "}, {" a0 "," a1 "," a2 "," a3 "}, " at ", 1, 1, 1, " transposed ";" \
-                 : operands : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(1 - TRANSPOSED)); \
-  }
-// The same with both in shared memory, both with the rows of the reduction apart.
+// d [64, n] += a [64, 16] · b [16, n], both in shared memory with the rows of the reduction apart.
 #define FROM_MEMORY(n, places, operands, left, right) \
   __device__ __forceinline__ void multiply(float (&d)[n / 2], Matrix a, Matrix b) { \
     asm volatile(INSTRUCTION(n) places "}, " left ", " right ", 1, 1, 1, 1, 1;" : operands : "l"(a), "l"(b)); \
@@ -93,15 +82,11 @@ __device__ __forceinline__ Matrix moved(Matrix m, int numbers) { return m + numb
 #define OPERANDS128 D32(0), D32(32)
 #define OPERANDS192 D32(0), D32(32), D32(64)
 #define OPERANDS256 D32(0), D32(32), D32(64), D32(96)
-FROM_REGISTERS(64, P0, OPERANDS64, "%32", "%33", "%34", "%35", "%36", "%37")
 FROM_MEMORY(64, P0, OPERANDS64, "%32", "%33")
-FROM_REGISTERS(128, P0 P1, OPERANDS128, "%64", "%65", "%66", "%67", "%68", "%69")
 FROM_MEMORY(128, P0 P1, OPERANDS128, "%64", "%65")
-FROM_REGISTERS(192, P0 P1 P2, OPERANDS192, "%96", "%97", "%98", "%99", "%100", "%101")
 FROM_MEMORY(192, P0 P1 P2, OPERANDS192, "%96", "%97")
-FROM_REGISTERS(256, P0 P1 P2 P3, OPERANDS256, "%128", "%129", "%130", "%131", "%132", "%133")
 FROM_MEMORY(256, P0 P1 P2 P3, OPERANDS256, "%128", "%129")
-// The same with a in shared memory, its columns side by side.
+// The same where a lies with its columns side by side. TRANSPOSED: b lies with its columns, not its rows, side by side.
 #define FROM_LEFT(n, places, operands, left, right, transposed) \
   template <int TRANSPOSED> \
   __device__ __forceinline__ void multiply(float (&d)[n / 2], Matrix a, Matrix b) { \
@@ -133,12 +118,7 @@ template <class Value>
 __device__ __forceinline__ void put(bf16* to, Value value) { *(Value*)to = value; }
 __device__ __forceinline__ void show_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// c [16, 8] += a [16, 16] · b [16, 8] by one warp.
-__device__ __forceinline__ void multiply_small(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-// c = a · b: zeros need no registers.
+// c [16, 8] = a [16, 16] · b [16, 8] by one warp: zeros need no registers.
 __device__ __forceinline__ void product_small(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
       : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));
@@ -177,44 +157,6 @@ struct TileRing {
     if (threadIdx.x % 128 == 0) arrive(empty + t % COUNT);
   }
 };
-
-// A warpgroup's part: which it is, and where its threads stand.
-
-struct Place {
-  int group, warp, lane, row;  // `row`: the first of its two in the warpgroup's 64
-  __device__ __forceinline__ Place() {
-    group = threadIdx.x / 128, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
-    row = warp * 16 + lane / 4;
-  }
-  // Word of a matrix in blocks, `blocks` of them side by side: of block (0 or 1, j) of the warp's 16 rows.
-  __device__ __forceinline__ int word(int blocks, int j, int half) const { return ((warp * 2 + half) * blocks + j) * 32 + lane; }
-};
-
-// acc += a · tiles t, t + 1, … t + COUNT − 1, each 64 rows of the reduction by N columns in blocks. BACK: with the transposed,
-// whose tiles hold N rows by 64 columns of the weights. The warpgroup releases each tile.
-
-template <int N, bool BACK>
-__device__ __forceinline__ void multiply_tile(float (&acc)[N / 2], const u32* a, const bf16* tile) {
-  start_products();
-#pragma unroll
-  for (int k = 0; k < 4; k++) {
-    if (BACK) multiply<1>(acc, a + 4 * k, matrix(tile + k * 128, BLOCK_BYTES, 8 * BLOCK_BYTES));
-    else multiply<0>(acc, a + 4 * k, matrix(tile + k * 2 * N * 8, N / 8 * BLOCK_BYTES, BLOCK_BYTES));
-  }
-  end_products();
-}
-
-template <int N, bool BACK, int COUNT, class Tiles>
-__device__ __forceinline__ void multiply_tiles(float (&acc)[N / 2], const u32* a, const Tiles& ring, int& t) {
-#pragma unroll
-  for (int c = 0; c < COUNT; c++, t++) {
-    ring.wait_full(t);
-    multiply_tile<N, BACK>(acc, a + 16 * c, ring[t]);
-    if (c > 0) wait_products<1>(), ring.release(t - 1);
-  }
-  wait_products<0>();
-  ring.release(t - 1);
-}
 
 template <int N>
 __device__ __forceinline__ void clear(float (&acc)[N]) {
