@@ -124,8 +124,11 @@ def test_which_networks_and_cards_there_are_kernels_for(monkeypatch):
     assert fused.passes(shallow, 2 * many) is KERNELS
     assert fused.passes(deep._replace(layers=7), few) is None
     assert fused.passes(deep._replace(layers=8), 128) is KERNELS, "very deep networks gain with few rows too"
+    assert fused.passes(deep._replace(width=192), many) is None, "not seen on a GPU"
+    assert fused.passes(deep._replace(norm=False), many) is None, "not seen on a GPU"
     monkeypatch.setattr(fused.xla, "_allowed", lambda asked_for=False: True)
     assert fused.passes(deep, few) is KERNELS
+    assert fused.passes(deep._replace(width=192, norm=False), many) is KERNELS
     assert fused.passes(shallow, few) is KERNELS
     assert fused.passes(deep._replace(output=256), many) is KERNELS
     assert fused.passes(deep._replace(output=257), many) is None

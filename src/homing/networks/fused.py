@@ -33,6 +33,8 @@ DEEP, VERY_DEEP = 3, 8  # layers after the first
 # Rows from which they were seen to be faster than what is there otherwise: kernels of the hidden layers, and XLA's.
 # Very deep networks gain with any number of them.
 DEEP_ROWS, SHALLOW_ROWS = 2048, 4096
+# Whose results were compared with the layers' on a GPU; others only on an emulated one.
+SEEN_WIDTHS = (128, 256)
 
 
 class Parameters(NamedTuple):
@@ -54,12 +56,13 @@ def passes(shape: FusedShape, rows: int) -> Passes | None:
     """The kernels for a network of this shape and so many rows of all seeds; None where there are none.
 
     For fewer rows than their depth is worth they must be asked for: a tile has 64 of them, and few tiles leave most
-    of a card idle.
+    of a card idle. So they must for networks whose kernels have not been seen on a GPU since they were last changed.
     """
     if shape.width not in WIDTHS or shape.layers == 0 or shape.outputs > MAX_OUTPUTS:
         return None
     few = shape.layers < VERY_DEEP and rows < (DEEP_ROWS if shape.layers >= DEEP else SHALLOW_ROWS)
-    return KERNELS if xla.cuda_kernels(asked_for=few, newest=xla.HOPPER) else None
+    unseen = shape.width not in SEEN_WIDTHS or not shape.norm
+    return KERNELS if xla.cuda_kernels(asked_for=few or unseen, newest=xla.HOPPER) else None
 
 
 def apply(passes: Passes, shape: FusedShape, x: Array, params: Parameters) -> Array:
