@@ -147,13 +147,12 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
 
     def _loss(self, params: Any, batch: SRLBatch, noise: Array) -> tuple[Array, Metrics]:
         state, goal = batch.obs.state, batch.obs.goal
-        # The policy is to hold the first point of a sequence.
-        commanded, judged = (goal[:, 0],) * 2 if batch.way is None else (batch.way.goal[:, i] for i in (0, 1))
+        given, judged = _policy_goals(batch)
         phi, psi, head = self.nets(
             params["nets"],
             phi=_join(state, batch.action),
             psi=goal.reshape(len(goal), -1),
-            actor=_join(state, commanded),
+            actor=_join(state, given),
         )
         action, log_prob = squash(*mean_and_log_std(head), noise)
         critic_loss, metrics = self._critic_loss(params, phi, psi, batch)
@@ -220,6 +219,13 @@ class SRL(OffPolicyAgent[Fit, SRLBatch]):
             value = value + config.survival_weight * jax.nn.log_sigmoid(logit)
         loss = jnp.mean(jnp.exp(params["log_alpha"]) * log_prob - value)
         return loss, metrics | {"actor_loss": loss, "entropy": -jnp.mean(log_prob)}
+
+
+def _policy_goals(batch: SRLBatch) -> tuple[Array, Array]:
+    """Goals [B, goal_dim] that the policy is given and judged by; of a sequence it is to hold the first point."""
+    if batch.way is None:
+        return batch.obs.goal[:, 0], batch.obs.goal[:, 0]
+    return batch.way.goal[:, 0], batch.way.goal[:, 1]
 
 
 def _occupancy_loss(prediction: Prediction, batch: SRLBatch) -> Array:

@@ -28,9 +28,7 @@ class SRLBatch(struct.PyTreeNode):
     observed: Array  # [B, bins] bool
     fails: Array  # [B] float32: the episode terminates within the horizon
     steps_to_termination: Array  # [B]
-    way: Obs | None = (
-        None  # [B, 2, goal_dim] goals: the one the policy is given, and the nearer one it is judged by
-    )
+    way: Obs | None = None  # [B, 2, goal_dim] goals that the policy is given and judged by, if others
 
 
 def labelled(
