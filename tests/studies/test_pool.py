@@ -1,5 +1,7 @@
 """What worker processes of a study get of a machine's GPUs."""
 
+import os
+
 import pytest
 
 from homing.errors import ConfigError
@@ -37,3 +39,24 @@ def test_workers_that_share_a_gpu_share_what_was_asked_for(two_gpus, variable):
 def test_a_negative_number_of_workers_is_refused():
     with pytest.raises(ConfigError, match="1 or more start worker processes"):
         pool.local_machine(cpu=True, workers=-1)
+
+
+@pytest.mark.parametrize(
+    ("visible", "indices"), [(None, ["0", "1"]), ("1", ["1"]), ("", []), ("GPU-5ac0", ["0", "1"])]
+)
+def test_gpus_are_those_that_the_driver_lists_and_this_process_may_use(
+    tmp_path, monkeypatch, visible, indices
+):
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        "#!/bin/sh\necho '0, Big One, 1024'\necho '1, Big One, 2048'\necho '2, Broken, [N/A]'\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("XLA_CLIENT_MEM_FRACTION", "0.5")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    found = pool.gpus()
+    assert [gpu["index"] for gpu in found] == indices
+    assert all(gpu["bytes"] == (int(gpu["index"]) + 1) * 2**29 for gpu in found)

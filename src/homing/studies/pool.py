@@ -25,22 +25,16 @@ def gpus() -> list[dict[str, Any]]:
 
     JAX is not used, since it would preallocate the memory that the workers need.
     """
-    query = ["nvidia-smi", "--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    rows = [[cell.strip() for cell in line.split(",")] for line in answer.splitlines() if line.strip()]
+    rows = hardware.ask_driver("index", "name", "memory.total")
     fraction = hardware.memory_fraction()
     found = [
         {"index": row[0], "name": row[1], "bytes": int(float(row[2]) * 2**20 * fraction)}
         for row in rows
-        if len(row) == 3 and row[2].replace(".", "").isdigit()
+        if row[2].replace(".", "").isdigit()
     ]
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
+    wanted = hardware.visible_gpus()
+    if wanted is None:
         return found
-    wanted = [name.strip() for name in visible.split(",") if name.strip()]
     return [gpu for gpu in found if gpu["index"] in wanted] if all(w.isdigit() for w in wanted) else found
 
 

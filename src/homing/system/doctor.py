@@ -146,7 +146,7 @@ def free_bytes() -> int | None:
     free = stats["bytes_limit"] - used
     # JAX counts its own memory only: other programs may hold the rest.
     driver = hardware.driver_memory(device)
-    return free if driver is None else min(free, driver[0] + stats.get("pool_bytes", used) - used)
+    return free if driver is None else min(free, driver[0] + hardware.reserved_bytes(stats) - used)
 
 
 def _memory() -> Finding:

@@ -6,6 +6,7 @@ import datetime
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
@@ -50,12 +51,32 @@ def machine_gpus() -> list[str]:
     return [line.strip() for line in answer.stdout.splitlines() if line.startswith("GPU")]
 
 
-def _driver_index(place: int) -> str | None:
-    """The driver's number of the GPU that JAX calls `place`; None where `CUDA_VISIBLE_DEVICES` has names."""
+def ask_driver(*fields: str, gpu: str | None = None) -> list[list[str]]:
+    """A row for each GPU, or for one, with what NVIDIA's driver says of these fields; none without an answer.
+
+    Unlike JAX the driver counts all programs, and it allocates nothing.
+    """
+    chosen = [] if gpu is None else ["-i", gpu]
+    query = ["nvidia-smi", *chosen, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    rows = [[cell.strip() for cell in line.split(",")] for line in answer.splitlines() if line.strip()]
+    return [row for row in rows if len(row) == len(fields)]
+
+
+def visible_gpus() -> list[str] | None:
+    """What `CUDA_VISIBLE_DEVICES` names, in the order in which JAX counts; None if it is not set."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
+    return None if visible is None else [name.strip() for name in visible.split(",") if name.strip()]
+
+
+def _driver_index(place: int) -> str | None:
+    """The driver's number of the GPU that JAX calls `place`; None where it is not known by its number."""
+    names = visible_gpus()
+    if names is None:
         return str(place)
-    names = [name.strip() for name in visible.split(",") if name.strip()]
     return names[place] if place < len(names) and names[place].isdigit() else None
 
 
@@ -65,19 +86,16 @@ def driver_memory(device: Any) -> tuple[int, int] | None:
     index = None if place is None else _driver_index(place)
     if index is None:
         return None
-    query = [
-        "nvidia-smi",
-        "-i",
-        index,
-        "--query-gpu=memory.free,memory.total",
-        "--format=csv,noheader,nounits",
-    ]
     try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
-        free, total = (int(float(cell) * 2**20) for cell in answer.strip().split(","))
-    except (OSError, subprocess.SubprocessError, ValueError):
+        ((free, total),) = ask_driver("memory.free", "memory.total", gpu=index)
+        return int(float(free) * 2**20), int(float(total) * 2**20)
+    except ValueError:  # no row, or "[N/A]"
         return None
-    return free, total
+
+
+def reserved_bytes(stats: Mapping[str, int]) -> int:
+    """What this program has taken of a GPU, by JAX's statistics of its memory, whether it uses it or not."""
+    return stats.get("pool_bytes", stats.get("bytes_in_use", 0))
 
 
 def held_by_others() -> int | None:
@@ -87,8 +105,7 @@ def held_by_others() -> int | None:
     if memory is None:
         return None
     free, total = memory
-    stats = device.memory_stats() or {}
-    return max(total - free - stats.get("pool_bytes", stats.get("bytes_in_use", 0)), 0)
+    return max(total - free - reserved_bytes(device.memory_stats() or {}), 0)
 
 
 def memory_fraction() -> float:
